@@ -53,8 +53,8 @@ _in_use: "set[str]" = set()
 class Live(Client):
     """A Client whose records the program itself collects.
 
-    Its answers are generators, so that the program's other tasks run in between. Models from the host,
-    and parameters of its questions, go to the program's `model`.
+    Its answers are generators, so that the program's other tasks run in between. Models from the
+    host, and parameters of its questions, go to the program's `model`.
     """
 
     def __init__(self, board, recorder, model, update=None):
@@ -137,7 +137,8 @@ class Live(Client):
     def free(self) -> int:
         """Return 0 for the free heap that a HELLO states.
 
-        The true number would tell how many records there are, by the table of a recorder's segments.
+        The true number would tell how many records there are, by the table of a recorder's
+        segments.
         """
         return 0
 

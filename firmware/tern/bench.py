@@ -138,7 +138,8 @@ def _piecewise(exp_epsilon):
         right = scale * (x * t + 1)
         if uniform() < inside:
             return left + (right - left) * uniform()
-        # Uniform outside: draw from an interval that is shorter by the inner one, and leave that out.
+        # Uniform outside: draw from an interval that is shorter by the inner one, and leave that
+        # out.
         output = -a + (2 * a - (right - left)) * uniform()
         return output if output < left else output + right - left
 

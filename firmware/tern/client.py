@@ -28,13 +28,13 @@ _HOLES = const(80)  # single blocks of the heap that settle() fills
 class Client:
     """Answers the frames of a host into `reply`, for all clients of `board`.
 
-    A client is a device id with a key and a budget; a board may have several. Without its files it can
-    still say hello.
+    A client is a device id with a key and a budget; a board may have several. Without its files it
+    can still say hello.
 
-    clients: the storage.Clients, None until they are open; the client that was found last is the one
-    that answers. records: those of the report under way. arrived: when the frame under way came (ms);
-    the caller sets it before any work on the frame, for clients that pause. filler: blocks that fill
-    the holes of the heap; None until settle() has done it.
+    clients: the storage.Clients, None until they are open; the client that was found last is the
+    one that answers. records: those of the report under way. arrived: when the frame under way came
+    (ms); the caller sets it before any work on the frame, for clients that pause. filler: blocks
+    that fill the holes of the heap; None until settle() has done it.
     """
 
     def __init__(self, board):
@@ -224,7 +224,8 @@ class Client:
         answers.
 
         The frame has a tag under the key of the board's first client, which also hides the new key.
-        A key of an earlier epoch is ignored, so that no old frame brings it back. Raises FrameError.
+        A key of an earlier epoch is ignored, so that no old frame brings it back. Raises
+        FrameError.
         """
         device, epoch, key = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)
         frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
@@ -296,7 +297,8 @@ class Client:
     def release(self, values=None):
         """Draw the report, pay for it, and only then return its length.
 
-        values: those of the client, array('h') in Q1.14; None to compute them here. Raises REFUSALS.
+        values: those of the client, array('h') in Q1.14; None to compute them here. Raises
+        REFUSALS.
         """
         report = self.report
         if values is None:

@@ -1,8 +1,8 @@
 """What CPython lacks, so that the library runs on both interpreters.
 
 MicroPython compiles a function with `@micropython.viper` to machine code, in which int, ptr8, ptr16
-and ptr32 are machine words and addresses. On CPython the decorator does nothing: the function is its
-plain twin. A `leaf` is such a function that does an inner loop and allocates nothing.
+and ptr32 are machine words and addresses. On CPython the decorator does nothing: the function is
+its plain twin. A `leaf` is such a function that does an inner loop and allocates nothing.
 
 Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md):
 
@@ -38,8 +38,8 @@ if MICROPYTHON:
     ticks_diff: "Any" = time.ticks_diff
     sleep_ms = time.sleep_ms
 
-    # Collect garbage after each 4 KiB while modules are loaded: otherwise what loading leaves behind
-    # lies scattered among what stays. Client ends this.
+    # Collect garbage after each 4 KiB while modules are loaded: otherwise what loading leaves
+    # behind lies scattered among what stays. Client ends this.
     gc.threshold(4096)
 else:
 

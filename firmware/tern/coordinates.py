@@ -41,8 +41,8 @@ def choose(question, d, k, out):
     ones, then those of SHA-256(question, counter). So no choice depends on data. d: at most 1025.
     out: an array('H'), which gets the coordinates in ascending order.
 
-    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P): for i = 0 .. k - 1, a uniform draw from
-    places i .. d - 1 is exchanged with place i.
+    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P): for i = 0 .. k - 1, a uniform draw
+    from places i .. d - 1 is exchanged with place i.
     """
     if k == d:
         for i in range(d):

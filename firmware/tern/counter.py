@@ -1,9 +1,9 @@
 """The counter of a chip: fuses that tell an old copy of the flash from the last one (ledger.md).
 
 Without it, somebody who restores an old copy of the flash restores a spent budget. A fuse only ever
-burns; nothing undoes that. A ledger whose step is not 0 is bound to the counter: each write of it is
-a step, which burns two fuses, one before the write and one after. Which fuses these are differs from
-board to board (Base.fuses). Whatever is wrong is refused as ERR_LEDGER.
+burns; nothing undoes that. A ledger whose step is not 0 is bound to the counter: each write of it
+is a step, which burns two fuses, one before the write and one after. Which fuses these are differs
+from board to board (Base.fuses). Whatever is wrong is refused as ERR_LEDGER.
 """
 
 from binascii import crc32
@@ -56,7 +56,7 @@ def mark(fuses, step, done):
 
 
 class ChipCounter:
-    """The counter of a ledger that was just loaded: write() writes the ledger, and counts a step."""
+    """The counter of a ledger that was just loaded; write() writes the ledger and counts a step."""
 
     def __init__(self, ledger, board, write):
         """Check that `ledger` is the last one that the counter of `board` has counted.

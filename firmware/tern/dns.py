@@ -25,7 +25,8 @@ _HEADER = const(12)  # bytes: id, flags, and four numbers of records
 def query(host):
     """Return a Query for `host`, or None where nothing has to be looked up here.
 
-    It is None if `host` is an address, or if the operating system, not MicroPython, has the network.
+    It is None if `host` is an address, or if the operating system, not MicroPython, has the
+    network.
     """
     # An IPv6 address has colons, an IPv4 one digits and dots alone.
     if network and ":" not in host and host.strip("0123456789."):
@@ -104,8 +105,8 @@ def _address(answer, at):
     """Return the first IPv4 address among the records of `answer`, or None.
 
     at: where its records begin, behind the question. A record is a name, type and class (2 bytes
-    each), time to live (4 bytes), length (2 bytes) and data. Records before the address may be other
-    names of the host.
+    each), time to live (4 bytes), length (2 bytes) and data. Records before the address may be
+    other names of the host.
     """
     try:
         # Bytes 6 and 7 are the number of records.

@@ -315,8 +315,8 @@ class Generator(Stream):
         old = self.pool
         left = cursor[END] - cursor[POSITION]
         cursor[POSITION] = cursor[END]  # if memory runs out below, nothing of half a pool counts
-        # A draw that needs more bytes than the margin holds is rare, yet must stay exact: make room.
-        # _SLICE is a power of 2, so that the mask -_SLICE rounds up to a multiple of it.
+        # A draw that needs more bytes than the margin holds is rare, yet must stay exact: make
+        # room. _SLICE is a power of 2, so that the mask -_SLICE rounds up to a multiple of it.
         if left > self._margin:
             self._resize((left + _SLICE - 1) & -_SLICE)
         # The bytes that are left go right in front of the fresh ones.

@@ -95,9 +95,9 @@ def root(n: int) -> int:
 class Window:
     """Makes features of a sensor's samples without allocation: push() each sample, then features().
 
-    Samples wait in a ring buffer for each axis. d: the number of features, the constant included. raw:
-    the features of the last window before scaling, array('i'). lost: samples that came when there was
-    no room.
+    Samples wait in a ring buffer for each axis. d: the number of features, the constant included.
+    raw: the features of the last window before scaling, array('i'). lost: samples that came when
+    there was no room.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class Window:
     def push(self, x: int, y: int = 0, z: int = 0) -> bool:
         """Add a sample, an int16 for each axis; return whether a window is full.
 
-        A soft interrupt may call it: it allocates nothing, and has no loops but that of the root. If
-        the ring is full, the sample is dropped and counted in `lost`.
+        A soft interrupt may call it: it allocates nothing, and has no loops but that of the root.
+        If the ring is full, the sample is dropped and counted in `lost`.
         """
         i = self._head
         head = i + 1 & self._mask  # (i + 1) & mask: the next index, after the last one 0
@@ -198,8 +198,8 @@ class Window:
             mean = sums(_ZERO, raw, self._mask, ring, self._tail, n, k) // n
             rest = sums(mean + _ZERO, raw, self._mask, ring, self._tail, n, k)
             # The sum of squares is 256 raw[k] + raw[k + 1], which may exceed a small int. So it is
-            # divided by n as by hand, in two digits of base 256: `high` is the first digit, and `low`
-            # the remainder with the second one.
+            # divided by n as by hand, in two digits of base 256: `high` is the first digit, and
+            # `low` the remainder with the second one.
             high = raw[k] // n
             low = (raw[k] - high * n << 8) + raw[k + 1]
             raw[k] = mean

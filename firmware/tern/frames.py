@@ -152,8 +152,8 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
 def still_to_come(state: ptr32, frame: ptr8) -> int:
     """Return how many bytes must still come before the frame can end: see Receiver.certain().
 
-    A board that waits for fewer bytes than must come never waits in vain. state, frame: those of a
-    Receiver; frame[:length] is what was decoded so far.
+    A board that reads no more than these bytes at once never blocks for bytes that nobody sends.
+    state, frame: those of a Receiver; frame[:length] is what was decoded so far.
     """
     length = state[_LENGTH]
     left = state[_LEFT]  # bytes that the COBS block under way still has
@@ -520,8 +520,8 @@ def check_question(model, shape, scale, sizes, batch, local):
 
     model: one of wire.LINEAR .. wire.LAST_MODEL.
     shape: that of the card, the kind of privacy mechanism.
-    scale: (range, exponent). Values are scaled up by 2**range; a mantissa m of the model's parameters
-    stands for m 2**exponent.
+    scale: (range, exponent). Values are scaled up by 2**range; a mantissa m of the model's
+    parameters stands for m 2**exponent.
     sizes: (classes, d, k): d features, in a collection those that may be requested; k of the values
     are reported.
     batch: how many records to use, 0 for all.
@@ -605,10 +605,10 @@ def decode_hello_request(frame):
 class Round:
     """One decoded ROUND after another, with the fields of wire.md as attributes.
 
-    Decoding is quick if only the parameters differ from the last frame: fields that are the same are
-    not checked again. parameters: array('h'), classes x d, row by row. asked: a byte for each feature
-    of a collection, 1 if it is requested. values: how many values a client computes, of which it
-    reports k.
+    Decoding is quick if only the parameters differ from the last frame: fields that are the same
+    are not checked again. parameters: array('h'), classes x d, row by row. asked: a byte for each
+    feature of a collection, 1 if it is requested. values: how many values a client computes, of
+    which it reports k.
     """
 
     def __init__(self):

@@ -12,7 +12,8 @@ d <= 128 and batch <= 32. `fine` is how many bits a product is finer than 2**-14
 in units of 2**-14:
 
   A mantissa is m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255, and the two sums of products
-    are kept apart: |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30.
+    are kept apart: |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 <
+    2**30.
   The high part with the carry of the low one is at most 2**29 + 2**22, and z is that shifted right
     by at least 4: |z| < 2**26.
   |r| is limited to (2047 >> fine) * 2**14. For fine = 0, |z| <= 1024 and |y| <= 1, this changes no
@@ -164,9 +165,9 @@ def batch_size(batch, count):
 class Gradient:
     """The mean gradient of a batch of records: reset(), add() each record, then finish().
 
-    d: the number of features, 1 .. 128, the constant included. values: how many numbers the gradient
-    has, d; in softmax.Batch classes x d. count: records so far. totals: the sums of their gradients, an
-    array('i'). Only __init__ allocates.
+    d: the number of features, 1 .. 128, the constant included. values: how many numbers the
+    gradient has, d; in softmax.Batch classes x d. count: records so far. totals: the sums of their
+    gradients, an array('i'). Only __init__ allocates.
     """
 
     def __init__(self, d, classes=1):
@@ -182,7 +183,8 @@ class Gradient:
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0 .. 12).
 
-        Up to 10 of these bits make the sums finer (`_fine`); the rest is shifted at the end (`_up`).
+        Up to 10 of these bits make the sums finer (`_fine`); the rest is shifted at the end
+        (`_up`).
         """
         self.count = 0
         fine = range_
@@ -212,16 +214,16 @@ class Gradient:
 
         sums = self._sums
         dot(row, start, params, sums, d)
-        # z = w.x = (256 high + (sums[1] & 255)) * 2**exponent, in units of 2**-14. Without the last 8
-        # bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
+        # z = w.x = (256 high + (sums[1] & 255)) * 2**exponent, in units of 2**-14. Without the last
+        # 8 bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
         high = sums[0] + (sums[1] >> 8)
 
         shift = -8 - exponent
         label = row[start + d]
 
         if model == SVM:
-            # The residual is -y where y z < 1, else 0. z is rounded down, which is exact for z < 1. For
-            # z > -1 the bits that were shifted out matter where z is -1 without them.
+            # The residual is -y where y z < 1, else 0. z is rounded down, which is exact for z < 1.
+            # For z > -1 the bits that were shifted out matter where z is -1 without them.
             score = high >> shift
             if label > 0:
                 residual = -_ONE if score < _ONE else 0
@@ -235,8 +237,8 @@ class Gradient:
                 limit = _MAX_RESIDUAL >> self._fine << 14
                 residual = max(-limit, min(limit, score - label))
             else:
-                # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the sigmoid of
-                # a negative margin is 1 less that of the positive one.
+                # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the
+                # sigmoid of a negative margin is 1 less that of the positive one.
                 margin = score if label > 0 else -score
                 residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
                 if label > 0:

@@ -8,8 +8,8 @@ from tern.wire import HASH_DRBG
 class HashDrbg:
     """Hash_DRBG with SHA-256 (SP 800-90A, 10.1.1).
 
-    Its state is two numbers of 440 bits, V and C of the standard. known: a published test, as that of
-    entropy.CtrDrbg, of NIST's "SHA-256".
+    Its state is two numbers of 440 bits, V and C of the standard. known: a published test, as that
+    of entropy.CtrDrbg, of NIST's "SHA-256".
     """
 
     state = HASH_DRBG

@@ -19,8 +19,8 @@ from tern.sampler import sample, sample_categories
 from tern.shapes import LAPLACE, WINDOW
 from tern.wire import ERR_CARD, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
 
-# The tables of exp_minus(), two bytes for each entry. First 2**15 exp(-i), rounded, for i = 0 .. 11;
-# from 12 on the exponential counts as 0.
+# The tables of exp_minus(), two bytes for each entry. First 2**15 exp(-i), rounded, for i = 0 ..
+# 11; from 12 on the exponential counts as 0.
 _WHOLE = b"\x00\x80\x17\x2f\x53\x11\x5f\x06\x58\x02\xdd\x00\x51\x00\x1e\x00\x0b\x00\x04\x00\x01\x00\x01\x00"
 # Then 2**14 exp(-i / 64), rounded, for i = 0 .. 64.
 _PART = (
@@ -70,7 +70,7 @@ class Classifier:
         self._z = array("i", (0 for _ in range(classes)))
 
     def use(self, parameters, exponent):
-        """Use other parameters: c x f mantissas (array('h')), each of which stands for m 2**exponent.
+        """Use other parameters: c x f mantissas m (array('h')), which stand for m 2**exponent.
 
         The array is not copied: its numbers count as they are when probabilities are computed.
         exponent: -30 .. -12. Raises ValueError if they do not fit.

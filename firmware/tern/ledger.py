@@ -46,11 +46,12 @@ class LedgerError(Exception):
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: in millionths of the `measure`, EPSILON or RHO. round: the last one that is paid for.
-    question, report: memoryviews of the digest of its question and of the frame that answered it; report
-    is empty unless the state is ANSWERED. step: the step of the chip's counter to which the ledger is
-    bound, 0 for none (tern.counter). While `reserved`, the file is ahead of these fields, since it says
-    that rounds to come are paid for: do not load it again.
+    budget, spent: in millionths of the `measure`, EPSILON or RHO. round: the last one that is paid
+    for.
+    question, report: memoryviews of the digest of its question and of the frame that answered it;
+    report is empty unless the state is ANSWERED. step: the step of the chip's counter to which the
+    ledger is bound, 0 for none (tern.counter). While `reserved`, the file is ahead of these fields,
+    since it says that rounds to come are paid for: do not load it again.
     """
 
     def __init__(self, in_place=False, board=None):
@@ -141,10 +142,10 @@ class Ledger:
     def pay(self, round_number, question, cost, report, ahead=1):
         """Pay `cost` millionths for `report`, the answer to `question` (32 bytes); then send it.
 
-        Returns once the file is durable. report: empty if its draw failed, which ends the round. ahead:
-        for how many reports one write pays, which spares the flash; after a power cut all of them count
-        as spent. Raises LedgerError: then send nothing, and if the file could not be written, load it
-        again.
+        Returns once the file is durable. report: empty if its draw failed, which ends the round.
+        ahead: for how many reports one write pays, which spares the flash; after a power cut all of
+        them count as spent. Raises LedgerError: then send nothing, and if the file could not be
+        written, load it again.
         """
         path = self.path
         spent = self.spent

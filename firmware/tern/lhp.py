@@ -21,7 +21,7 @@ _MAX_RANGES = const(16)
 
 @micropython.viper
 def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
-    """Find the least and the largest weight w of one symbol over all inputs x (cards.md, hierarchy).
+    """Find the least and the largest weight w of a symbol over all inputs x (cards.md, hierarchy).
 
     A weight is the probability of the symbol times a factor that all inputs share:
 
@@ -114,8 +114,9 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
 class Hierarchy:
     """The body of a hierarchy card (shape 5): m ranges of the input, from the top one down.
 
-    Each range has a level card, which reports the range by randomised response among all m (a window
-    card of m categories and a window of 1), and a value card, which reports the sign of the input.
+    Each range has a level card, which reports the range by randomised response among all m (a
+    window card of m categories and a window of 1), and a value card, which reports the sign of the
+    input.
 
     bounds: m - 1 decreasing numbers in Q1.14; range i begins at bounds[i], the last one at -1.
     level_cards, value_cards: of each range. symbols: 2 m, twice the range plus the sign.
@@ -172,16 +173,18 @@ class Hierarchy:
     def keeps(self, epsilon):
         """Return whether level and value together keep `epsilon` micro-epsilon, exactly.
 
-        For each of the 2 m symbols, its largest probability over all inputs may be at most exp(epsilon)
-        times its least one. extremes() finds both. It relies on the forms of cards that __init__ checks.
+        For each of the 2 m symbols, its largest probability over all inputs may be at most
+        exp(epsilon) times its least one. extremes() finds both. It relies on the forms of cards
+        that __init__ checks.
         """
         bound = exp_lower(epsilon)
         ranges = len(self.level_cards)
-        # Given the range of x, a probability is linear in x, so that the ends of ranges are the extremes.
+        # Given the range of x, a probability is linear in x, so that the ends of ranges are the
+        # extremes.
         ends = array("H", bytes(4 * ranges))
         for i in range(ranges):
-            # The lower end of range i is its bound, or -1; the upper one is one unit below the bound of
-            # the range above, or 1. ONE is added, so that all are positive.
+            # The lower end of range i is its bound, or -1; the upper one is one unit below the
+            # bound of the range above, or 1. ONE is added, so that all are positive.
             ends[2 * i] = ONE + (self.bounds[i] if i < ranges - 1 else -ONE)
             ends[2 * i + 1] = ONE + (self.bounds[i - 1] - 1 if i else ONE)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MODEL = "/model.bin"
 
 _ONE = const(16384)  # 1 in Q1.14
-# Where the parameters of a MODEL begin, in int16s and in bytes, and how many int16s, the tag, follow
-# them. The model is kept as an image of such a frame.
+# Where the parameters of a MODEL begin, in int16s and in bytes, and how many int16s, the tag,
+# follow them. The model is kept as an image of such a frame.
 _AT = const(7)
 _AT_BYTES = const(14)
 _AFTER = const(4)
@@ -57,10 +57,10 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 class Model:
     """The device's model, for predictions by the program: that of the last MODEL frame.
 
-    Before the first MODEL, it is that of the last ROUND, whose parameters are not final. kind: LINEAR,
-    LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its frame was a
-    MODEL. ready: whether there is a model. d: features of a row, the constant included. A prediction
-    allocates nothing after the first call.
+    Before the first MODEL, it is that of the last ROUND, whose parameters are not final. kind:
+    LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its
+    frame was a MODEL. ready: whether there is a model. d: features of a row, the constant included.
+    A prediction allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:

@@ -37,9 +37,9 @@ _IDS = const(65000)  # of publications; above them, those of subscriptions
 class Session:
     """A session with a broker, connected from `open` until a method raises Lost.
 
-    Publications of QoS 1 are kept until the broker acknowledges them, and are sent again over the next
-    connection. topic, payload: memoryviews of the message that receive() has found. connected: whether
-    a broker has accepted, and has not been lost.
+    Publications of QoS 1 are kept until the broker acknowledges them, and are sent again over the
+    next connection. topic, payload: memoryviews of the message that receive() has found. connected:
+    whether a broker has accepted, and has not been lost.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class Session:
         """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later.
 
         It takes the place of the oldest publication. retain: whether the broker keeps it for later
-        subscribers. Raises Lost if the oldest one is being written, and ValueError if the new one is
-        too long for a slot.
+        subscribers. Raises Lost if the oldest one is being written, and ValueError if the new one
+        is too long for a slot.
         """
         # The remaining length of a packet counts the topic with its length, the packet id, and the
         # payload. In front of it are the type and up to two bytes of length.

@@ -3,8 +3,8 @@
 The algorithms are 1 to 3 of Canonne, Kamath, Steinke, The Discrete Gaussian for Differential
 Privacy (2020), in 32-bit integers. No leaf (a viper function that does the inner work) allocates.
 
-All leaves share a `job`, an int32 array of the noise's parameters. t, c and m are fields of the card,
-the table that defines the mechanism: t is the scale of a Laplace variable, and c t / m is the
+All leaves share a `job`, an int32 array of the noise's parameters. t, c and m are fields of the
+card, the table that defines the mechanism: t is the scale of a Laplace variable, and c t / m is the
 variance of a Gaussian one.
 
     job[0]  the position in the pool of random bytes: the index of the next byte
@@ -118,8 +118,8 @@ def noise(pool, job) -> int:
     result = 0
     accepted = 0
     while accepted == 0 and parameters[0] <= parameters[1]:
-        # Discrete Laplace: |Y| mod t is uniform and kept with probability exp(-(|Y| mod t) / t), and
-        # |Y| // t is geometric: the number of times that Bernoulli(exp(-1)) succeeds.
+        # Discrete Laplace: |Y| mod t is uniform and kept with probability exp(-(|Y| mod t) / t),
+        # and |Y| // t is geometric: the number of times that Bernoulli(exp(-1)) succeeds.
         result = int(uniform(pool, job, t))
         if int(decays(pool, job, result, t, 1, 1)):
             while int(decays(pool, job, 1, 1, 1, 1)):

@@ -77,9 +77,10 @@ class Policy:
     bound: the public upper bound on the records of a client; 0: none.
     unit: the number of records of a run that is protected as a whole; 0: all of the client.
     ahead: for how many reports one write of the ledger pays.
-    cost, at_once: of the report that was allowed last, its price in millionths, and for how many reports
-    the write pays.
-    paid: for each client, the time (ms) of the last ROUND that it paid for; empty if they need not pause.
+    cost, at_once: of the report that was allowed last, its price in millionths, and for how many
+    reports the write pays.
+    paid: for each client, the time (ms) of the last ROUND that it paid for; empty if they need not
+    pause.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""A report about a whole vector: one of 2 N directions, of which those near the vector are likelier.
+"""A report about a whole vector: one of 2 N directions, of which near ones are likelier.
 
 See shared_specs/cards.md (projection). The mechanism is PrivUnit (Bhowmick et al. 2018) with the
 codewords of RRSC (Isik et al., NeurIPS 2023): directions are the N unit vectors and their
@@ -32,8 +32,8 @@ class Projection:
 
     There are N = 2**n directions and their negatives, 2 N symbols. The k directions nearest to the
     vector are drawn with a weight of a each, all others with b. radius: R, the length to which the
-    vector is clipped, in units of 2**-(11 + f), with the range f of the request. total: the sum of all
-    weights.
+    vector is clipped, in units of 2**-(11 + f), with the range f of the request. total: the sum of
+    all weights.
     """
 
     def __init__(self, data, _=None):
@@ -174,14 +174,14 @@ class Answerer:
         """Draw the symbol for the last vector into out[0]: the index of a direction, plus N for its
         negative.
 
-        A uniform number u below the sum of all weights chooses a rank, where rank 0 is the direction
-        nearest to the vector. With u < k a it is one of the k nearest, each with the weight a, and
-        points the same way as the vector. Else it is one of all others, each with the weight b: the
-        opposites of those k, or a direction of a later rank or its opposite.
+        A uniform number u below the sum of all weights chooses a rank, where rank 0 is the
+        direction nearest to the vector. With u < k a it is one of the k nearest, each with the
+        weight a, and points the same way as the vector. Else it is one of all others, each with the
+        weight b: the opposites of those k, or a direction of a later rank or its opposite.
 
         stream: the entropy Stream. The fourth and the last parameter, the places and the number of
-        reported values, are those of other answerers. Raises EntropyError, after which the symbol does
-        not count.
+        reported values, are those of other answerers. Raises EntropyError, after which the symbol
+        does not count.
         """
         out[0] = 0
         card = card.body
@@ -196,9 +196,9 @@ class Answerer:
         #         if q < k:       rank = q; turn around once more
         #         else:           rank = k + (q - k) // 2; turn around once more if q - k is odd
         #
-        # Here are none: whether the direction is one of the k likelier ones tells more than its symbol,
-        # and the time would show it. Instead, masks are -1 (all bits) or 0, and x ^ (x ^ y) & mask is y
-        # if the mask is -1, else x.
+        # Here are none: whether the direction is one of the k likelier ones tells more than its
+        # symbol, and the time would show it. Instead, masks are -1 (all bits) or 0, and x ^ (x ^ y)
+        # & mask is y if the mask is -1, else x.
         rest = draw - k * card.a
         likely = rest >> 31  # -1 if u < k a
         rest = (rest & ~likely) // card.b
@@ -207,8 +207,8 @@ class Answerer:
         rest ^= (rest ^ k + (far >> 1)) & ~near
         rank = rest ^ (rest ^ draw // card.a) & likely
         turned ^= (far ^ (far ^ 1) & near) & ~likely & 1
-        # N if it is turned around, else 0: the symbol of the opposite direction differs by that bit. A
-        # mask instead of a product, since a product by 0 is found 3 cycles sooner.
+        # N if it is turned around, else 0: the symbol of the opposite direction differs by that
+        # bit. A mask instead of a product, since a product by 0 is found 3 cycles sooner.
         opposite = card.size & 0 - turned
         out[0] = self._find(card.size, rank, card.top) ^ opposite
 
@@ -219,7 +219,8 @@ class Answerer:
         where R is `radius`, or with 1 if |x| is beyond R: the mean of the sign is then |x| / R.
         """
         size = norm(self.result, self._request.values)
-        # u is uniform below 2 R. The result is 1 if R + |x| - 1 - u is negative, which is u >= R + |x|.
+        # u is uniform below 2 R. The result is 1 if R + |x| - 1 - u is negative, which is u >= R +
+        # |x|.
         return radius + size - 1 - self._uniform(stream, 2 * radius) >> 31 & 1
 
     def _find(self, size, rank, top):

@@ -36,11 +36,11 @@ _SPARE = const(4)  # blocks for all other files
 class Recorder:
     """The newest `capacity` records of `d` features (int16 Q1.14, with the constant) and a label.
 
-    append() writes `hold` records at once; a power cut loses those in RAM. The recorder takes 4 KiB of
-    RAM. least: with fewer records, a client answers as if it held one of zeros. flushes: how many times
-    records were written since the program began. lost: how many records the flash did not take, or did
-    not return, since then; a report takes zeros in the place of the latter. patient: if True, append()
-    leaves it to tend() to write.
+    append() writes `hold` records at once; a power cut loses those in RAM. The recorder takes 4 KiB
+    of RAM. least: with fewer records, a client answers as if it held one of zeros. flushes: how
+    many times records were written since the program began. lost: how many records the flash did
+    not take, or did not return, since then; a report takes zeros in the place of the latter.
+    patient: if True, append() leaves it to tend() to write.
     """
 
     def __init__(
@@ -140,13 +140,14 @@ class Recorder:
                 raise StorageError(
                     "%s: damaged, or not of %d features; clear() removes all" % (path, self.d)
                 )
-            # The number of the segment, its records, and the file's name. After a power cut the header
-            # may tell of records that the file does not have.
+            # The number of the segment, its records, and the file's name. After a power cut the
+            # header may tell of records that the file does not have.
             segments.append(
                 (number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16))
             )
 
-        # The oldest first. There are too many if the capacity was larger before: the oldest ones go.
+        # The oldest first. There are too many if the capacity was larger before: the oldest ones
+        # go.
         segments.sort()
         while len(segments) > self._files:
             os.remove("%s/%x" % (self._folder, segments.pop(0)[2]))
@@ -174,10 +175,10 @@ class Recorder:
         self._found = True
 
     def _created(self, names):
-        """Make the files that are missing; return their segments, without records, as _find() has them.
+        """Make the files that are missing; return their empty segments as _find() has them.
 
-        names: the numbers by which the existing files are named. Raises StorageError if the flash has
-        no room for all of them.
+        names: the numbers by which the existing files are named. Raises StorageError if the flash
+        has no room for all of them.
         """
         image = self._image
         missing = self._files - len(names)
@@ -257,8 +258,8 @@ class Recorder:
             if number > _MOST_NUMBER:
                 raise StorageError("no larger number")
 
-        # The whole segment is written: LittleFS keeps the old content until flush(), so that a power
-        # cut leaves either the old segment or the new one.
+        # The whole segment is written: LittleFS keeps the old content until flush(), so that a
+        # power cut leaves either the old segment or the new one.
         pack_into(SEGMENT_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, number, rows)
         file = self._open(at, "r+b" if self._grown else "wb")
         file.seek(0)
@@ -291,11 +292,12 @@ class Recorder:
     def take(self, index: int, row: "array[int]") -> int:
         """Read as read(), whatever `least` is; return the record's place, or -1 if the flash fails.
 
-        A place is a number that a record keeps for ever, so that it stays in the same unit of privacy
-        (arithmetic.md, Sums of units).
+        A place is a number that a record keeps for ever, so that it stays in the same unit of
+        privacy (arithmetic.md, Sums of units).
         """
-        # The remainder keeps an index in bounds that has become too large. Then the index is counted
-        # from the first record of the segment of the last take(), where the next one mostly is.
+        # The remainder keeps an index in bounds that has become too large. Then the index is
+        # counted from the first record of the segment of the last take(), where the next one mostly
+        # is.
         index = index % self.count + self._gone - self._before
         at = self._taken
         if not 0 <= index < self._rows[at]:
@@ -316,8 +318,8 @@ class Recorder:
         """Move on to the segment that a record is in; return the record's index in that segment.
 
         index: the record's, counted from the first record of the segment of the last take(). It is
-        negative for an older segment. Reports take records in order, so a report passes each segment
-        once, however many records it takes.
+        negative for an older segment. Reports take records in order, so a report passes each
+        segment once, however many records it takes.
         """
         rows = self._rows
         at = self._taken

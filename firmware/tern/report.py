@@ -17,8 +17,8 @@ class Answerers:
     """The answerers: objects that compute values and draw symbols, each made when first needed.
 
     An answerer has cost(card), the price of a report; values(client, records, card); and draw(card,
-    entropy, inputs, out, k). Some have steps(client, records) as well, which yields in between. Sums
-    and projections have answerers of a card's shape, all other requests those of a model.
+    entropy, inputs, out, k). Some have steps(client, records) as well, which yields in between.
+    Sums and projections have answerers of a card's shape, all other requests those of a model.
     """
 
     def __init__(self, session, policy):
@@ -84,8 +84,9 @@ class Report:
     """
 
     def __init__(self, session, policy, reply):
-        """session: the Session of the frame under way. policy: the board's Policy. reply: the buffer
-        for the frame.
+        """session: the Session of the frame under way. policy: the board's Policy.
+
+        reply: the buffer for the frame.
         """
         self.card = None
         self.answerer = None
@@ -119,7 +120,7 @@ class Report:
             self.decode(request.card, request.k)
 
     def decode(self, data, k):
-        """Decode the card `data` for a report of k values, and size the report. Raises CardError."""
+        """Decode the card `data` for a report of k values. Raises CardError."""
         self._k = 0  # until all went well
         card = decode(data)
         size = frames.packed_size(card.symbols, k)

@@ -225,8 +225,9 @@ def noise(xs: ptr16, out: ptr16, pool, parameters):
 # 2. whole = how often Bernoulli(exp(-1)) succeeds before it fails.
 # 3. The magnitude is (offset + t * whole) // s; its sign is a random bit, and -0 begins again.
 #
-# Bernoulli(exp(-p)), p <= 1: draw Bernoulli(p / k) for k = 1, 2, 3, ... up to the first failure. The
-# result is 1 if that came at an odd k. Bernoulli(p / k) is Bernoulli(p) and then Bernoulli(1 / k).
+# Bernoulli(exp(-p)), p <= 1: draw Bernoulli(p / k) for k = 1, 2, 3, ... up to the first failure.
+# The result is 1 if that came at an odd k. Bernoulli(p / k) is Bernoulli(p) and then Bernoulli(1 /
+# k).
 #
 # laplace() is one loop around one uniform draw, since a second copy of the draw would take room. A
 # step says what the draw is for. `kept` is 0 while the offset is chosen (1), and 1 while `whole` is

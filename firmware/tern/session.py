@@ -15,11 +15,12 @@ _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 class Session:
     """The frame under way, and what its answer says of itself.
 
-    A ROUND asks a question. Of the frame: `address`, its (device, round), or None; `round`, the decoded
-    frames.Round; `question`, the digest of the question under the client's key, which identifies it.
+    A ROUND asks a question. Of the frame: `address`, its (device, round), or None; `round`, the
+    decoded frames.Round; `question`, the digest of the question under the client's key, which
+    identifies it.
 
-    Of the answer: its `key`, `device` and `number` (of the round). Until the tag of a ROUND is verified,
-    the board itself answers, not a client: with the empty key and device 0.
+    Of the answer: its `key`, `device` and `number` (of the round). Until the tag of a ROUND is
+    verified, the board itself answers, not a client: with the empty key and device 0.
     """
 
     def __init__(self):

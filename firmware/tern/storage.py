@@ -104,10 +104,11 @@ class _File:
 class Clients(_File):
     """The clients of a board; find() makes one of them current, whose fields are attributes.
 
-    first: the id of the first client; count: how many there are, with successive ids. Of the current
-    one, device: its id; key; largest: the largest cost of a report; budget, both in millionths;
-    start and records: the index of its first record, and their number; shapes: a bit for each shape
-    of cards that it allows, 0 for all; address: the first five bytes of a ROUND for it.
+    first: the id of the first client; count: how many there are, with successive ids. Of the
+    current one, device: its id; key; largest: the largest cost of a report; budget, both in
+    millionths; start and records: the index of its first record, and their number; shapes: a bit
+    for each shape of cards that it allows, 0 for all; address: the first five bytes of a ROUND for
+    it.
     """
 
     def __init__(self, path, most=0):

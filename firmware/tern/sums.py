@@ -66,7 +66,7 @@ class Sum:
             raise ValueError("wrong length")
         (
             self.norm,  # 1: the l1 norm, with Laplace noise; 2: the l2 norm, with Gaussian noise
-            self.unit,  # records of a run that is protected as a whole; 0: all of the client's records
+            self.unit,  # records of a run that is protected as a whole; 0: all records
             self.radius,  # R: the largest norm of a unit's vector, in steps of the grid
             self.reach,  # r: the same norm before scaling, in units of the totals
             self.clipped,  # what a unit that was clipped adds to the tally, the last of the sums
@@ -91,9 +91,9 @@ class Sum:
         wide = self.t * self.m
         most = _MOST_SCALE
         if self.norm == 2:
-            # sigma**2 = c t / m, so the two bounds on c say t / 8 <= sigma <= 2 t. Otherwise hardly any
-            # Laplace draw would become a Gaussian one, and a draw might not end. The sampler draws
-            # uniformly below 2 c and below t m, each at most 2**20.
+            # sigma**2 = c t / m, so the two bounds on c say t / 8 <= sigma <= 2 t. Otherwise hardly
+            # any Laplace draw would become a Gaussian one, and a draw might not end. The sampler
+            # draws uniformly below 2 c and below t m, each at most 2**20.
             if not (
                 1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most
             ):
@@ -108,8 +108,8 @@ class Sum:
         """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with
         norm 2.
 
-        With R the largest norm of a vector, A the largest tally, and w vectors that change between two
-        neighbouring data sets (cards.md):
+        With R the largest norm of a vector, A the largest tally, and w vectors that change between
+        two neighbouring data sets (cards.md):
 
             norm 1:  epsilon >= w (R + A) / t                   (Laplace noise of scale t)
             norm 2:  rho >= w**2 (R**2 + A**2) / (2 sigma**2)   (sigma**2 = c t / m)
@@ -117,8 +117,8 @@ class Sum:
         Both are multiplied out, so that only integers are compared.
         """
         # A run of records is there, or it is not: its vector appears or vanishes. A whole device
-        # (unit 0) may hold other records instead: its vector is replaced by another one, which may move
-        # the sum twice as far (ledger.md, Neighbours).
+        # (unit 0) may hold other records instead: its vector is replaced by another one, which may
+        # move the sum twice as far (ledger.md, Neighbours).
         vectors = 1 if self.unit else 2
         if self.norm == 1:
             return epsilon * self.t >= _MILLION * vectors * (self.radius + self.tally)
@@ -131,19 +131,20 @@ class Sum:
         The constants were measured; the bound depends on public numbers alone. request: the
         frames.Round. bound: the most records of a client. A part of policy.work_ms().
         """
-        # A run of `unit` records may begin anywhere, so that the first and the last may be cut: at most
-        # two more than full ones. There are no more units than records.
+        # A run of `unit` records may begin anywhere, so that the first and the last may be cut: at
+        # most two more than full ones. There are no more units than records.
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
-        # How many ms a Gaussian draw takes longer: more, the further sigma is from t; job[4] is t m.
+        # How many ms a Gaussian draw takes longer: more, the further sigma is from t; job[4] is t
+        # m.
         slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
         return (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):
         """Return p and K + s of the factor p / 2**(K + s), which scales a vector of norm `size`.
 
-        The scaled vector has at most the norm R, the card's radius: p / 2**(K + s) is R / size rounded
-        down. p has at most 15 bits, so that its product with a value of 14 bits fits 30. See
-        arithmetic.md (Clipping); n there is `size`, n' `leading_bits`, y `up` and l `length`.
+        The scaled vector has at most the norm R, the card's radius: p / 2**(K + s) is R / size
+        rounded down. p has at most 15 bits, so that its product with a value of 14 bits fits 30.
+        See arithmetic.md (Clipping); n there is `size`, n' `leading_bits`, y `up` and l `length`.
         """
         length = 0
         while size >> length:
@@ -378,8 +379,8 @@ class Answerer:
     def __init__(self, request):
         """request: the frames.Round, whose fields change from round to round.
 
-        The client sets `unit`, the number of records of a run that the board protects, and `bound`, the
-        most records of a client (0: no bound).
+        The client sets `unit`, the number of records of a run that the board protects, and `bound`,
+        the most records of a client (0: no bound).
         """
         self._request = request
         self.unit = self.bound = 0
@@ -510,8 +511,8 @@ class Answerer:
         state = self._state
         measure(totals, n, state)
         shift = state[_SHIFT]
-        # An upper bound on the norm of the totals (N of arithmetic.md): that of the values shifted to
-        # 14 bits, shifted back by s.
+        # An upper bound on the norm of the totals (N of arithmetic.md): that of the values shifted
+        # to 14 bits, shifted back by s.
         size = state[_SIZE]
         if size and card.norm == 2:
             # The root is that of squares over 2**14, so 2**7 too small, and was doubled h times.
@@ -524,7 +525,8 @@ class Answerer:
         factor, down = card.factor(size) if is_clipped else self._plain
         down -= shift  # scale() multiplies the values that are shifted already
 
-        # A vector of zeros, or one that rounds to zeros (since a product is below 2**29), adds nothing.
+        # A vector of zeros, or one that rounds to zeros (since a product is below 2**29), adds
+        # nothing.
         if size and down <= 30:
             state[_FACTOR] = factor
             state[_DOWN] = down
@@ -536,7 +538,8 @@ class Answerer:
             if total > limit:
                 state[_HALF] = 0
                 total = scale(totals, n, vector, state)
-            # Now it cannot be too long any more; privacy depends on it, so it is checked all the same.
+            # Now it cannot be too long any more; privacy depends on it, so it is checked all the
+            # same.
             if total <= limit:
                 add(self._sums, n, vector)
         # The last sum is the tally of clipped and other units.
@@ -545,9 +548,9 @@ class Answerer:
     def draw(self, card, stream, places, out, k):
         """Draw the symbols of k sums into out[:k]: add noise, then make them coarser, then clamp.
 
-        places: indices of the sums to report. stream: the entropy Stream. With the noise Z, the symbol
-        of a sum S is 2**(b - 1) + round((S + Z) / 2**q), clamped to 0 .. 2**b - 1. Raises EntropyError,
-        after which no symbol counts.
+        places: indices of the sums to report. stream: the entropy Stream. With the noise Z, the
+        symbol of a sum S is 2**(b - 1) + round((S + Z) / 2**q), clamped to 0 .. 2**b - 1. Raises
+        EntropyError, after which no symbol counts.
         """
         card = card.body
         job = card.job

@@ -29,8 +29,8 @@ def run(board):
     pause = 1  # s
     try:
         while True:
-            # A reset that is not ours ends this loop, and counts as a restart. Nobody may see one in
-            # HELLO before it has happened, so board.restarts follows later.
+            # A reset that is not ours ends this loop, and counts as a restart. Nobody may see one
+            # in HELLO before it has happened, so board.restarts follows later.
             restarts = min(board.restarts + 1, _MOST)
             board.keep(board.exceptions << 16 | restarts)
             start = ticks_ms()

@@ -76,7 +76,8 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
                     next_byte += 1
                     whole = (whole & 0x3FFFFF) << 8 | rest >> 7
                     rest = (rest & 127) << 8
-                # All thresholds are compared with the same number; remember how much of it was read.
+                # All thresholds are compared with the same number; remember how much of it was
+                # read.
                 if next_byte > at:
                     at = next_byte
                 if comparison < 0:

@@ -1,10 +1,10 @@
 """Updates in the field: other firmware over the network (shared_specs/update.md).
 
-UPDATE frames bring a package, a row of files, which is staged in one file. There are two folders for
-programs: the proven one, which runs, and the other, into which the package is unpacked. That begins
-only once the whole staged file, read back from flash, carries its authentication code under the
-device's key. firmware/trial/main.py, the loader, starts the package at the next reset, on trial:
-if it does not reach its host, the proven folder runs again. Nothing of a package runs before
+UPDATE frames bring a package, a row of files, which is staged in one file. There are two folders
+for programs: the proven one, which runs, and the other, into which the package is unpacked. That
+begins only once the whole staged file, read back from flash, carries its authentication code under
+the device's key. firmware/trial/main.py, the loader, starts the package at the next reset, on
+trial: if it does not reach its host, the proven folder runs again. Nothing of a package runs before
 boot.bin says so.
 """
 
@@ -42,8 +42,8 @@ _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 class Update:
     """The packages of a board: take() the frames, then restart into the program that they bring.
 
-    state, number: those of the last complete package (wire.RESTARTING .. wire.ROLLED_BACK). restart:
-    whether to reset the board now.
+    state, number: those of the last complete package (wire.RESTARTING .. wire.ROLLED_BACK).
+    restart: whether to reset the board now.
     """
 
     def __init__(self, board: "Base") -> None:

@@ -14,7 +14,7 @@ class Station:
     """The board as a station of a Wi-Fi network."""
 
     def __init__(self, ssid, secret=None):
-        """ssid: the network's name; None for the one that the program has joined. secret: its key."""
+        """ssid: the network's name; None for the one that the program joins. secret: its key."""
         self.radio = network.WLAN(network.STA_IF)
         self._ssid = ssid
         self._secret = secret

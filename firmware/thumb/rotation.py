@@ -6,16 +6,21 @@ It does the same, without a branch on a value.
 
 @micropython.asm_thumb
 def rotate(r0, r1, r2):
-    """Rotate a vector (r0) by signs (r1), n (r2): see firmware/tern/rotation.py.
+    """Rotate a vector at random, in place: see firmware/tern/rotation.py.
 
-    r3 number of the next sign. In a transform: r3 end of the first halves, r4 and r6 a pair, r5
-    bytes between them, r7 end of the vector.
+    At the start r0 is the address of the vector, r1 that of the signs, and r2 is n. While signs
+    change, r3 is the number of the next sign, r4 the address of a value, r7 the number of the sign
+    at which to stop. In a transform, r3 is the end of the first halves of pairs in a block, r4 and
+    r6 are the addresses of a pair, r5 is the number of bytes between them, and r7 the end of the
+    vector.
     """
     mov(r3, 0)
+    # One of three times: change signs, then transform.
     label(AGAIN)
     mov(r4, r0)
     add(r7, r3, r2)
-    # Change the sign of a value where its bit is set: (v ^ -1) + 1 is -v.
+    # Change the sign of a value where its bit is set: number r3 of all, which two shifts
+    # by 31 make -1 (else 0); (v ^ -1) + 1 is -v.
     label(SIGN)
     lsr(r5, r3, 3)
     add(r5, r5, r1)
@@ -34,7 +39,8 @@ def rotate(r0, r1, r2):
     cmp(r3, r7)
     bne(SIGN)
 
-    # Walsh-Hadamard: pairs 1, 2, 4, ... places apart are added and subtracted.
+    # Walsh-Hadamard: pairs 1, 2, 4, ... places apart are replaced by sum and difference, block by
+    # block. With a + b in r1, a - b is that less b twice.
     push({r1, r2, r3})
     mov(r7, r4)
     mov(r5, 4)
@@ -63,7 +69,7 @@ def rotate(r0, r1, r2):
     cmp(r5, r1)
     bne(STEP)
     pop({r1, r2, r3})
-    # Three times in all.
+    # Three times in all: until 3 n signs are used.
     add(r4, r2, r2)
     add(r4, r4, r2)
     cmp(r3, r4)
@@ -72,12 +78,15 @@ def rotate(r0, r1, r2):
 
 @micropython.asm_thumb
 def find(r0, r1, r2, r3):
-    """Find in a vector (r0) of n (r1) the rank `wanted` (r2), with the bit `top` (r3).
+    """Find the value of a rank in a vector: see firmware/tern/rotation.py, whose names this uses.
 
-    r1 how many more reach the level r7 than must, then how many equal ones come first; r2 the size
-    found, r3 the next bit, then the symbol; r4 place, r5 value, r6 end of the vector, r12 what r1
-    begins with, then a value. In the last loop r0 is the number of bytes, and places are four times
-    as large.
+    At the start r0 is the address of the vector, r1 is n, r2 `wanted`, and r3 `top`. In the loops,
+    r4 is the address of a value, r5 the value, and r6 the end of the vector. The search of the size
+    has `more` in r1, which begins as r12, the size found so far in r2, the bit in r3, and the level
+    in r7. Then r1 is `places_left`. In the last loop r0 is the number of bytes, r3 the result times
+    four, since addresses count bytes, and r12 the value.
+
+    x >> 31 (asr) is -1 for a negative x and else 0: it counts or masks, without a branch.
     """
     lsl(r6, r1, 2)
     add(r6, r6, r0)
@@ -121,8 +130,9 @@ def find(r0, r1, r2, r3):
     cmp(r3, 1)
     bne(BIT)
 
+    # Of the values of this size, how many come before the one of the rank? That is wanted - n, the
+    # complement of n - wanted - 1, plus the number of values that do not reach the next size.
     mov(r1, r12)
-    # Of those of this size, how many come before the one of the rank?
     mvn(r1, r1)
     mov(r7, r2)
     add(r7, 2)
@@ -136,10 +146,12 @@ def find(r0, r1, r2, r3):
     cmp(r4, r6)
     bne(LARGER)
 
+    # Choose that one, by masks: r5 is `same`, -1 for a value of this size; r7 is -1 where
+    # places_left is 0 as well. The result is the index, plus n where the lowest bit of the value is
+    # set.
     mov(r4, r0)
     sub(r0, r6, r0)
     mov(r3, 0)
-    # Choose that one, by masks.
     label(SAME)
     ldr(r5, [r4, 0])
     mov(r12, r5)

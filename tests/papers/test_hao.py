@@ -37,7 +37,7 @@ def test_figures_are_about_the_named_data_set(number):
 
 @pytest.mark.parametrize(("unit", "cost"), [(0.1, "0.972"), (0.5, "4.65"), (1.0, "9.04")])
 def test_taking_the_level_of_another_number_costs_more(unit, cost):
-    """By brute force over both numbers."""
+    """By brute force over both numbers: the level follows from one, and the sign from the other."""
     levels = hao.levels(unit)
     assert lhp.budgets_of(levels) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
     values = (-ONE, -5000, 0, 77, ONE)

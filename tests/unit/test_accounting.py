@@ -9,6 +9,9 @@ from ternhost.privacy.sums import epsilon_of
 
 
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
+    """An account of privacy adds up what a plan will release about a person: epsilon, values and
+    times. A plan that costs more than the budget must not begin.
+    """
     weights = Release("weight", 100_000, values=10, times=3)  # millionths of epsilon
     results = Release("inference result", 1_000_000, times=2)
     plan, cost = (weights, results), 10 * 3 * 100_000 + 2 * 1_000_000

@@ -60,6 +60,9 @@ def funds(members, budgets, told=None):
 
 
 def test_a_device_is_able_to_pay_what_its_board_says_is_left():
+    """Each board says how much epsilon is left of the budget of its device. A report costs 3: the
+    devices with 3 and 5 left can pay for it, the one with nothing left cannot.
+    """
     left_by_device = {1: 3, 2: 0, 3: 5}
     budgets = [budget_of(range(i, i + 1), left) for i, left in left_by_device.items()]
     price_in_epsilon_only = [3, None]
@@ -86,6 +89,9 @@ def test_of_two_boards_that_claim_a_device_the_larger_amount_counts():
 
 
 def test_a_site_says_how_many_of_its_devices_have_what_left():
+    """A site does not say which of its ten devices have spent their budgets, only how many: eight
+    have 5 left and two have nothing. So eight can pay a price of 5.
+    """
     site = np.arange(1, 11)
     budgets = [
         BoardBudget(site, 8, EPSILON, left=5, spent=0),
@@ -150,6 +156,9 @@ def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
     ],
 )
 def test_the_message_names_options_that_fit_the_algorithm(words, possible, tern):
+    """A run that the boards' budgets cannot pay for is refused, and the hint names options with
+    which it can begin. The first of them must really work.
+    """
     fleet = provisioned([8_000_000] * 2)
     refused = tern(*words.split(), *fleet, "--json", code=errors.REFUSED).json
     assert nothing_was_asked()

@@ -132,6 +132,7 @@ def test_no_flipped_bit_is_accepted(asked):
 
 
 def test_a_quorum_ends_a_round_and_later_reports_are_late(aggregator, store):
+    """A round with a quorum ends as soon as that many reports have come, here 2 of 3."""
     open_round(aggregator, quorum=2)
     aggregator.accept([report(1)], now=101.0)
     assert aggregator.ended(1, now=101.0) is None
@@ -163,6 +164,9 @@ def test_refused_and_given_up_devices_complete_a_round(asked):
 
 
 def test_cohorts_are_counted_apart(aggregator):
+    """A round may ask groups of devices (cohorts) different questions. Here two devices are asked
+    for 2 values each, and one for 3 values with another card.
+    """
     two_values, three_values = question(CARD, k=2), question(OTHER, k=3)
     aggregator.open(1, [(two_values, [1, 2]), (three_values, [5])], now=0.0)
     report_of_5 = report(5, symbols=(1, 0, 1), card=OTHER, to=three_values)
@@ -177,6 +181,9 @@ def test_cohorts_are_counted_apart(aggregator):
 
 
 def test_a_crashed_host_resumes_the_same_round(asked, store):
+    """A new process that reads the store asks the same questions, knows who has answered, and
+    counts each device once.
+    """
     requests = [asked.request(1, device) for device in (1, 2, 3)]
     asked.accept([report(1)], now=101.0)
 
@@ -220,6 +227,9 @@ def test_an_answer_of_another_device_or_round_does_not_count(asked):
 
 
 def test_a_report_counts_once_however_it_is_packed(asked, store):
+    """Reports come as single frames or several in one frame. Only the first one of a device counts,
+    and a second one with other values changes nothing.
+    """
     of_1, of_2, other_of_2 = report(1), report(2), report(2, symbols=(2, 2))
     together = answers.reports(of_1, of_2, of_1)
     asked.accept([of_1, together, of_2], now=101.0)
@@ -232,6 +242,9 @@ def test_a_report_counts_once_however_it_is_packed(asked, store):
 
 
 def test_a_bad_row_spoils_no_other(aggregator, store):
+    """A frame with many reports has bad ones among them: with a wrong tag, damaged, of devices that
+    were not asked, of an unknown device. The good ones count all the same.
+    """
     three_values = question(OTHER, k=3)
     aggregator.open(1, [(question(), [1, 2]), (three_values, [5]), (question(), [3])], now=0.0)
     last_bit = 8 * len(report(2)) - 1
@@ -253,6 +266,9 @@ def test_a_bad_row_spoils_no_other(aggregator, store):
 
 
 def test_nothing_counts_that_was_not_committed(asked, store):
+    """The disk is full when two reports come. They do not count until they were sent again and
+    stored.
+    """
     full = mock.patch.object(store, "add_reports", side_effect=StorageError("full"))
     with full, pytest.raises(StorageError):
         asked.accept([report(1), report(2)], now=101.0)
@@ -300,6 +316,9 @@ def altered(data, i):
     digest=st.binary(min_size=32, max_size=32),
 )
 def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, packed, digest):
+    """Tags of reports are verified many at a time. The result must be that of verifying each one:
+    the right tag is accepted; a tag with a changed byte, or of another question, is not.
+    """
     tag = answers.report(digest, device, number, packed)[-8:]
     wrong_tags = [altered(tag, i) for i in range(8)]
     tags = [tag, *wrong_tags, tag]
@@ -311,8 +330,9 @@ def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, 
 
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (28, 28), (256, 60), (257, 1), (1024, 1023)])
 def test_a_batch_has_the_coordinates_that_devices_choose(d, k):
-    """At d = 257, half of the draws are rejected, and some digests have no coordinate in their
-    eight bytes.
+    """Which k of d coordinates a device reports follows from the digest of its question. The host
+    computes that for many devices at a time, and must get what the device library gets. At d = 257,
+    half of the draws are rejected, and some digests have no coordinate in their eight bytes.
     """
     source = random.Random(d * k)
     digests = [source.randbytes(32) for _ in range(1000)]

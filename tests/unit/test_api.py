@@ -75,6 +75,8 @@ def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
 
 
 def test_a_run_that_stopped_is_resumed(tmp_path):
+    """The first process stops in the second of four rounds. `resume` runs the rest."""
+
     class Stopped(Exception):
         pass
 

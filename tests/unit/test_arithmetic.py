@@ -46,6 +46,9 @@ def gradient_of(model, mantissas, exponent, records):
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_mean_gradient_is_the_specified_one(model, seed):
+    """The device library's gradient equals that of the specification, bit by bit, for random models
+    and records in fixed point.
+    """
     random = np.random.default_rng([model, seed])
     for _ in range(150):
         d, count = int(random.integers(1, 30)), int(random.integers(1, 33))
@@ -77,6 +80,9 @@ LARGEST_ERROR = {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}
 @pytest.mark.parametrize("d", [1, 28, 128])
 @pytest.mark.parametrize("batch", [1, 32])
 def test_the_mean_gradient_is_close_to_that_of_floats(model, d, batch):
+    """The gradient in fixed point is near the exact one, for all exponents of a model: the error
+    stays below a bound for each model.
+    """
     random = np.random.default_rng(d)
     for exponent in range(-30, -11):
         # Small mantissas too, near the sigmoid's bend and the hinge's kink.
@@ -104,6 +110,9 @@ def test_the_kink_of_the_svm_is_where_it_is_specified(exponent, label, units_bey
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
 def test_local_training_is_the_specified_one(model):
+    """Training on a device, for a few epochs in batches, gives the clipped move of the weights that
+    the specification gives, bit by bit.
+    """
     random = np.random.default_rng([model, 9])
     for _ in range(100):
         classes = int(random.integers(2, 7)) if model == wire.SOFTMAX_GRADIENT else 1
@@ -132,6 +141,9 @@ def test_local_training_is_the_specified_one(model):
 
 
 def test_probabilities_of_devices_and_of_simulated_clients_are_the_specified_ones():
+    """What a classifier says of a record, rounded to a grid, is the same on a device, for simulated
+    clients and in the specification.
+    """
     random = np.random.default_rng(4)
     for _ in range(300):
         classes, features = int(random.integers(2, 12)), int(random.integers(1, 20))

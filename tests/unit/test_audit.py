@@ -52,7 +52,9 @@ def test_a_correct_sampler_passes_and_the_bound_is_near_its_epsilon():
 
 
 def test_the_bound_holds_as_often_as_stated():
-    """Counts of a correct sampler are binomial, which is nearly normal for 100,000 draws."""
+    """The audit of a sampler fails by chance in 1 % of all cases at most. Counts of a correct
+    sampler are binomial, which is nearly normal for 100,000 draws.
+    """
     data = mechanisms.design("duchi", "0.5").card
     of_low, of_high = [threshold / cards.T for threshold in cards.decode(data).thresholds]
     source, failures = random.Random(5), 0

@@ -85,6 +85,9 @@ RADIOS = pytest.mark.parametrize("kind", ["network", "bluetooth"])
 @RADIOS
 @pytest.mark.parametrize("was_on", [False, True])
 def test_an_esp32_reads_its_generator_with_a_radio_on(esp32_with_radio, kind, was_on):
+    """The random number generator of an ESP32 is only good while Wi-Fi or Bluetooth is on. The
+    board switches it on to take a seed, and leaves it as it was.
+    """
     board_module, radio, reads = esp32_with_radio(kind, was_on)
     board = board_module.Board()
     assert board.generator().state != FAILED
@@ -96,6 +99,9 @@ def test_an_esp32_reads_its_generator_with_a_radio_on(esp32_with_radio, kind, wa
 
 @RADIOS
 def test_an_esp32_switches_its_radio_on_again_for_another_seed(esp32_with_radio, kind):
+    """The random number generator of an ESP32 is only good while a radio is on: it is switched on
+    for each new seed, and off afterwards.
+    """
     board_module, radio, reads = esp32_with_radio(kind, was_on=False)
     generator = board_module.Board().generator()
     reads_before = len(reads)
@@ -132,6 +138,9 @@ def test_a_newer_rp2350_takes_pico_rand(monkeypatch):
 def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
     monkeypatch, oscillator, has_failed
 ):
+    """An RP2040 takes entropy from its ring oscillator. One that gives only zeros fails the health
+    tests.
+    """
     board_module, board = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
 
     def fill(out, n):
@@ -143,6 +152,7 @@ def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
 
 
 def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch):
+    """With the same bytes of the oscillator, the generator depends on what os.urandom gives, too."""
     board_module, _ = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
     oscillator = os.urandom(1 << 16)
 

@@ -79,6 +79,9 @@ def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path, op
 
 
 def test_a_configuration_makes_its_store_and_names_it(tmp_path):
+    """The store has the keys of devices, so only its owner can read it. It is found again when the
+    folder was moved.
+    """
     access = configuration.configure(tmp_path / "new")
     store = tmp_path / "new" / store_file.NAME
     assert access.store == str(store)
@@ -163,6 +166,9 @@ def test_the_topics_of_a_guest_are_none_of_the_fleet(tmp_path, fleet, home):
 
 @pytest.mark.usefixtures("visitor")
 def test_a_guest_is_let_in_stays_and_is_let_out_again(here, tern):
+    """A guest is a user of the broker beside host and boards, such as a home automation, with
+    rights of its own. It stays when the broker is configured again, until its option removes it.
+    """
     config = ["broker", "config", "new"]
     for words in (["--visitor"], ["--port", "1234"], []):
         assert "the visitor reaches it" in tern(*config, *words).out
@@ -203,6 +209,9 @@ class OtherKind(BrokerKind):
 
 
 def test_another_kind_of_broker_writes_its_own_files(here, tern):
+    """A package can register a kind of broker besides Mosquitto: `--for` chooses it, and later
+    calls keep it and only write its users.
+    """
     with KINDS.lent("other", OtherKind()):
         made = tern("broker", "config", "new", "--for", "other")
         assert "start the broker: other new" in made.out
@@ -230,6 +239,9 @@ def test_a_directory_keeps_its_kind_of_broker_and_tern_runs_only_mosquitto(here,
 
 
 def test_a_kind_of_broker_that_is_missing_names_its_package(tmp_path, monkeypatch):
+    """The folder was configured for a cluster of NATS, and the package with that kind of broker is
+    not installed.
+    """
     Access("a.other,b.other", 1, "tern-host", "", None).save(tmp_path / HOST)
     kinds = Registry("kind of broker", "tern.brokers", {})
     kinds.register("mosquitto", MOSQUITTO)

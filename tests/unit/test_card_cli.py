@@ -16,6 +16,9 @@ from ternhost.privacy.mechanisms import parse_epsilon
 
 
 def test_design_prints_the_figures_of_the_card_that_it_writes(tern, tmp_path):
+    """A card is the table from which devices draw their reports. The command prints the exact
+    figures of the file that it has written.
+    """
     path = tmp_path / "three.card"
     words = f"card design three-outputs --epsilon 2 -o {path} --json"
     result = tern(*words.split()).json
@@ -155,6 +158,10 @@ def account(tern):
 
 
 def test_account_composes_the_losses_of_many_reports(account):
+    """`tern card account` shows what 1 to 1000 reports tell together, by three bounds. Each grows
+    with the reports. The exact one (19.2) is far below the sum of the epsilons, 100, and a little
+    below the one by zero-concentrated privacy.
+    """
     result = account("three-outputs --epsilon .1 --rounds 1000")
     assert result["epsilon_pure"] == pytest.approx(100)
     assert 19 < result["epsilon_exact"] == result["epsilon"] < 19.4 < result["epsilon_zcdp"] < 21.6

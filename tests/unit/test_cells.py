@@ -35,6 +35,9 @@ def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(worker
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path):
+    """An experiment is made of cells, whose results are appended to a file. After an interruption
+    only the missing ones run; a line that was cut off counts as missing.
+    """
     first = run_cells(cells_that_add(3), FinishedCells(tmp_path, OPTIONS), quiet, 1)
     with (tmp_path / FILE_NAME).open("a") as file:
         file.write('{"cell": "cut o')  # by a loss of power
@@ -56,6 +59,7 @@ def test_another_experiment_in_the_same_directory_is_refused(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers, tmp_path):
+    """What the cells before have computed is on file, for the next attempt."""
     cells = [*cells_that_add(3), Cell("t", fail, {"x": 7}, cost=0.2)]
     with pytest.raises(UsageError, match="7 is wrong"):
         run_cells(cells, FinishedCells(tmp_path, OPTIONS), quiet, workers)

@@ -230,6 +230,10 @@ def least_epsilon(kind, pairs):
     [some_table, some_window, some_laplace, some_mixture, some_hierarchy, some_projection],
 )
 def test_each_card_is_judged_as_the_specification_says(some_card):
+    """Random cards, most of them damaged. The device library refuses those that the specification
+    refuses, and certifies a card for an epsilon if and only if no ratio of two probabilities
+    exceeds e**epsilon, up to the least epsilon and one millionth below.
+    """
     random_source = random.Random(some_card.__name__)
     judgements = {True: 0, False: 0}
     for _ in range(400):
@@ -277,6 +281,9 @@ def test_no_integer_of_the_exponential_is_wider_than_the_text_says():
 
 
 def test_no_product_of_a_comparison_is_wider_than_the_text_says():
+    """A certificate compares products of integers. The widths in bits that the specification states
+    for the C device, at the largest values that occur.
+    """
     exp_bound = exp_lower(MAX_EPSILON)
     largest_count = T - 1
     assert exp_bound < 2**69

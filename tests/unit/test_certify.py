@@ -108,6 +108,10 @@ def test_a_window_start_is_rounded_exactly(levels):
 
 @pytest.mark.slow
 def test_from_each_window_start_symbols_are_drawn_with_their_distribution():
+    """All sequences of bytes that the sampler may read are enumerated: the probabilities of its
+    symbols are exactly the stated ones. A window start is drawn from the input alone (above); here
+    each start is given, as a category is.
+    """
     # A window start is drawn from the input alone (above). Here each start is given, as a category
     # is.
     card = cards.decode(base.window(7, 2, 160 * SMALL))
@@ -123,6 +127,9 @@ def test_from_each_window_start_symbols_are_drawn_with_their_distribution():
 
 
 def test_the_enumeration_detects_a_wrong_sampler():
+    """Enumeration of all byte sequences is worth something only if it finds a sampler that is
+    slightly wrong.
+    """
     card = cards.decode(base.window(5, 2, 200 * SMALL))
 
     def sample_without_rejection(stream):
@@ -158,6 +165,9 @@ def require_epsilon(card):
     "name", ["duchi", "three-outputs", pytest.param("pm-sub", marks=pytest.mark.exhaustive)]
 )
 def test_a_card_with_a_flipped_bit_is_refused_or_keeps_its_epsilon(name, sampled):
+    """A damaged card must never protect less than it claims: it cannot be decoded, is not
+    certified, or is still as good as it says.
+    """
     data = mechanisms.design(name, "2").card
     verdicts = Counter()
     for bit in sampled(range(8 * len(data)), 90):
@@ -190,6 +200,9 @@ def test_the_certified_epsilon_holds_and_is_the_smallest(epsilon, name):
 @given(st.integers(2, 60), st.data())
 @settings(max_examples=40)
 def test_window_moments_equal_those_of_the_distribution(levels, data):
+    """Mean, second moment and worst variance of a card are computed by formulas. They equal the
+    sums over its exact distribution, and the mean is unbiased.
+    """
     width = data.draw(st.integers(1, levels - 1))
     threshold = data.draw(st.integers(T * width // levels + 1, T - 200))
     card = cards.decode(base.window(levels, width, threshold))
@@ -286,6 +299,9 @@ def rounding_up_by(stream):
 
 @pytest.mark.parametrize("card", LAPLACE, ids=laplace_name)
 def test_the_sampler_gives_the_symbols_of_the_reference(card):
+    """The device's sampler of Laplace noise draws the same symbols from the same bytes as the
+    reference in the specification, and reads as many bytes.
+    """
     source = random.Random(5)
     values, symbols = array("h", (0,)), array("H", (0,))
     for _ in range(1500):
@@ -324,6 +340,10 @@ def test_bernoulli_exp_has_its_probability(a, b):
 @pytest.mark.parametrize("card", LAPLACE[:3], ids=laplace_name)
 @pytest.mark.parametrize("v", [-ONE, 0, ONE])
 def test_the_reference_has_the_stated_distribution(card, v):
+    """The reference sampler is walked through all of its choices but the least likely ones. What
+    remains unwalked, `rest`, may fall on any symbol.
+    """
+
     def run(choose):
         def bernoulli(_, a, b):
             p = exp_minus(a, b)
@@ -341,6 +361,9 @@ def test_the_reference_has_the_stated_distribution(card, v):
 
 @pytest.mark.parametrize("card", [*LAPLACE[:3], *LAPLACE[4:]], ids=laplace_name)
 def test_the_stated_distribution_has_the_stated_mean_and_variance(card):
+    """Laplace noise is unbiased at every input, up to the rounding of the probabilities to 180
+    bits.
+    """
     values, moments = certify.values(card), certify.moments(card)
     for v in (-ONE, -ONE // 3, 0, 77, ONE):
         law = list(zip(certify.distribution(card, v), values, strict=True))
@@ -358,6 +381,9 @@ def test_the_stated_distribution_has_the_stated_mean_and_variance(card):
     ("name", "levels"), [("duchi", None), ("3r", None), ("optimal", 4), ("grr", 5)]
 )
 def test_a_card_as_a_table_has_the_epsilon_bias_and_variance_of_the_card(name, levels):
+    """The same mechanism, written as a matrix of probabilities for users' own mechanisms, is judged
+    as the card is.
+    """
     card = designed(name, "1.5", levels)
     knots = certify.knots(card)
     table = [certify.at_knot(card, i) for i in range(len(knots))]

@@ -15,6 +15,7 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import estimate
 from ternhost.learn.designs import DeviceClass, class_of
 from ternhost.learn.devices import Turns, most_turns
+from ternhost.learn.estimate import CategoryReports
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import design
@@ -43,6 +44,9 @@ def test_a_device_keeps_its_class_when_others_join():
 
 @pytest.mark.parametrize(("clients", "group"), [(10, 3), (7, 7), (5, 1), (3, 8), (6, 0)])
 def test_every_client_takes_part_once_before_any_takes_part_again(clients, group):
+    """Groups of clients take turns, round after round. `most_turns` says beforehand how often the
+    most-asked client will have been asked.
+    """
     turns, times = Turns(clients, group, 3), np.zeros(clients, np.int64)
     group = max(1, min(group, clients))
     for number in range(40):
@@ -109,6 +113,9 @@ def toy(monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
+    """Clients are in classes with epsilons of their own. Each round asks each class with its own
+    card, and nobody else with it.
+    """
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     devices = fleet_of(algorithm).devices
     cohorts = algorithm.cohorts(devices)
@@ -125,6 +132,9 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_no_device_takes_part_more_often_than_it_pays_for(name):
+    """A run plans how often it will ask each device (`times`), which is what the devices' budgets
+    pay for.
+    """
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     driver = fleet_of(algorithm)
     participants = []
@@ -141,6 +151,9 @@ def test_no_device_takes_part_more_often_than_it_pays_for(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_each_class_pays_its_own_epsilon(name):
+    """Clients are in three classes with the epsilons 1, 2 and 4. A run costs each class its own; a
+    budget below the largest cost is refused.
+    """
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     times = 2 if name == "fedavg" else 1  # 5 rounds of 60 of 200 clients
     for cost, epsilon in zip(costs.costs(algorithm), (1, 2, 4), strict=True):
@@ -153,6 +166,7 @@ def test_each_class_pays_its_own_epsilon(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_the_policy_of_a_device_is_that_of_its_class(name):
+    """A policy is what a board enforces: its largest epsilon in a report and its budget for life."""
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     devices = np.arange(1, 201)
     classes = class_of(devices, SHARES, algorithm.options.seed)
@@ -193,7 +207,9 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
         for symbol, law, holder in zip(symbols, laws, holders, strict=True):
             probability *= law[symbol]
             counts[holder.class_number][symbol] += 1
-        parts = list(zip(CARDS_OF_CLASSES, counts, [None, None], strict=True))
+        parts = []
+        for card, class_counts in zip(CARDS_OF_CLASSES, counts, strict=True):
+            parts.append(CategoryReports(card, class_counts, hashed_reports=None))
         mean += float(probability) * np.array(estimate.combine_frequencies(parts).mean)
 
     weights = []  # of the classes: what a report tells, times their two and one reports

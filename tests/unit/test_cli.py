@@ -40,6 +40,9 @@ COMMANDS = commands(PARSER)
 
 @pytest.mark.parametrize(("words", "parser"), COMMANDS, ids=[words for words, _ in COMMANDS])
 def test_help_shows_examples_that_parse(words, parser):
+    """Each command's help ends with an example, and every example is a command that exists with
+    options that exist.
+    """
     help_text = parser.format_help()
     assert "--json" in help_text
     _, _, end = help_text.partition("example:\n")
@@ -205,6 +208,9 @@ def test_a_part_of_the_cache_that_is_in_use_stays(cache, tmp_path):
 
 
 def test_clearing_the_cache_leaves_what_others_keep_in_its_folder(tmp_path, monkeypatch, tern):
+    """The user named a folder for the cache that holds other things, too. Only entries that tern
+    has made go, and never what a link points to.
+    """
     cache = tmp_path / "home"
     monkeypatch.setenv("TERN_CACHE", str(cache))
     of_others = [cache / "letters/one", cache / "notes.lock"]

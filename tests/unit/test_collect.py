@@ -81,6 +81,10 @@ def test_many_categories_are_hashed_and_few_are_not(epsilon, few, many):
 
 
 def test_clients_are_divided_among_the_parts_by_chance_in_each_round(monkeypatch):
+    """Attributes are divided into parts, and each client reports one: two numbers, two categories
+    of one size, and one of another. Shares are those of the attributes, and chance decides anew in
+    every round.
+    """
     monkeypatch.setitem(datasets.TABLES, "people", lambda: PEOPLE)
     algorithm = begin("collect", 6000, dataset="people", epsilon="10", k=1)
     cohorts = algorithm.cohorts(range(1, 6001))
@@ -110,6 +114,9 @@ CONSTANTS = Table(
 
 
 def test_clients_choose_a_safe_range_with_their_epsilon():
+    """Half of the clients clip their numbers to +-0.25 at epsilon 1, the others to +-1 at epsilon
+    4.
+    """
     choices = Options(k=4, seed=3, choices="0.25:1:0.5,1:4:0.5")  # range, epsilon and share
     algorithm = Collect(choices, Population(clients=40_000), CONSTANTS)
     ranges = [part.question(4).range for (part,) in algorithm.plan]
@@ -141,6 +148,7 @@ def collection():
 
 
 def test_means_are_near_the_true_ones(collection):
+    """Within 4.5 standard errors, which chance exceeds once in 100,000 means."""
     table, _, entries = collection
     for column, name in enumerate(table.numeric_names):
         entry, truth = entries[name], table.numeric[:, column].mean() / ONE
@@ -184,6 +192,9 @@ def numbers(values):
 
 
 def test_intervals_of_sums_cover_what_the_boards_hold():
+    """Five boards with 100 records each report noisy sums. Over 60 runs, the intervals of 95 %
+    contain the true means and shares as often as that.
+    """
     numeric, runs = 5, 60
     algorithm = means_of(people(500, sizes=(3, 7, 3)), devices=5, records=100, life="4")
     initial_state = algorithm.state()

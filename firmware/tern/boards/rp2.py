@@ -83,7 +83,7 @@ class Board(PinBoard):
         return kept
 
     def unwatch(self):
-        """Stop the watchdog: clear the bit ENABLE in its register CTRL (RP2040 datasheet, 4.7.6)."""
+        """Stop the watchdog: clear ENABLE in its register CTRL (RP2040 datasheet, 4.7.6)."""
         # A write to an address 0x3000 higher clears the bits that are 1 (2.1.2).
         machine.mem32[self._watchdog + 0x3000] = 1 << 30
 

@@ -2,8 +2,8 @@
 console.
 
 Reading a console blocks until all bytes are there. So the link asks only for bytes that must come:
-one, then those that COBS, the code of frames, announces. After every CREDIT bytes the device sends an
-empty frame, a credit for the host to send as many more, so that the host never fills the port's
+one, then those that COBS, the code of frames, announces. After every CREDIT bytes the device sends
+an empty frame, a credit for the host to send as many more, so that the host never fills the port's
 small buffer. In a program with other tasks, receive(0) reads and writes byte by byte, as a poll
 allows, and reads nothing before the last frame is out.
 """

@@ -9,7 +9,8 @@ import gc
 from tern import compat, wire
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 
-# A moment that is so near is waited for without sleep; beside tasks that take long, one farther off.
+# A moment that is so near is waited for without sleep; beside tasks that take long, one farther
+# off.
 _NEAR_MS = const(8)
 _SLEEP_MS = const(2000)  # at most, since the watchdog must be fed
 

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Runs on a device and here: the library's results for fixed data with fixed randomness, for
-self_check.py.
+"""Prints what the device library computes for fixed data with fixed randomness.
 
-Constants come from there, since a deployed library has them folded in, and no names of them.
+self_check.py runs this on a board and here, and compares the lines. The arguments come from there
+as numbers, since a deployed library has no names of constants any more.
 """
 
 import hashlib
@@ -17,7 +17,10 @@ from tern.sampler import sample
 
 
 class Known(Stream):
-    """A public generator, only for this check."""
+    """A generator of random bytes that everybody knows, only for this check.
+
+    Its bytes are the SHA-256 of "self-check 0", "self-check 1" and so on.
+    """
 
     state = 1
 
@@ -26,6 +29,7 @@ class Known(Stream):
         self._blocks = 0
 
     def refill(self):
+        """Add 32 bytes to those in the pool that were not used yet."""
         digest = hashlib.sha256(b"self-check %d" % self._blocks).digest()
         left = self.pool[self.cursor[0] : self.cursor[1]] + digest
         self._blocks += 1
@@ -34,7 +38,7 @@ class Known(Stream):
         self.cursor[1] = len(left)
 
     def end_report(self):
-        pass
+        """Do nothing; a real generator gets new entropy before the next report."""
 
 
 class Fixed(Base):
@@ -46,22 +50,30 @@ class Fixed(Base):
         self.directory = directory
 
     def generator(self):
+        """Return the board's generator of random bytes."""
         return Known()
 
 
 def of_card(data, n):
-    """Whether a card is certified, and the symbols of `n` inputs from one end of [-1, 1] to the
-    other.
+    """Return a line with what the privacy mechanism of a card does to `n` values.
+
+    The card is the table from which the device samples; the line says whether the device certifies
+    it, and has the outputs (symbols) of the values. These lie evenly from one end of [-1, 1] to the
+    other one, in Q1.14 (16384 is 1).
     """
     card = decode(data)
-    xs = array("h", [-16384 + 32768 * i // (n - 1) for i in range(n)])
-    out = array("H", [0] * n)
-    sample(card, Known(), xs, out, n)
-    return "card %d %s" % (certify(card), bytes(out).hex())
+    inputs = array("h", [-16384 + 32768 * i // (n - 1) for i in range(n)])
+    outputs = array("H", [0] * n)
+    sample(card, Known(), inputs, outputs, n)
+    return "card %d %s" % (certify(card), bytes(outputs).hex())
 
 
 def of_gradient(model, parameters, exponent, rows):
-    """The mean gradient of some records, each its features and its label."""
+    """Return a line with the mean gradient of some records.
+
+    parameters, exponent: of the model; a parameter p stands for p * 2**exponent. rows: records, each
+    with its features and then its label, in Q1.14.
+    """
     gradient = Gradient(len(parameters))
     gradient.reset()
     for row in rows:
@@ -72,7 +84,7 @@ def of_gradient(model, parameters, exponent, rows):
 
 
 def of_rounds(directory, frames):
-    """The answers to these ROUNDs of the device whose files are in `directory`."""
+    """Return a line for the answer to each ROUND frame, by the device with its files in `directory`."""
     client = Client(Fixed(directory))
     lines = []
     for frame in frames:

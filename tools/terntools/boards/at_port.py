@@ -24,7 +24,10 @@ class OtherBoardError(DeviceError):
 
 
 def wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
-    """Call `look` until it returns something true, or `seconds` are over; return its last answer."""
+    """Call `look` again and again until it returns something true, or `seconds` are over.
+
+    Returns the last result of `look`.
+    """
     give_up_at = time.monotonic() + seconds
     while True:
         result = look()
@@ -34,14 +37,14 @@ def wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
 
 
 def is_board_on(port: str) -> bool:
-    """Return whether a board is on `port`.
+    """Return whether a board is on `port` now.
 
-    A Pico that waits in its boot loader has no port. Behind a URL there is a board if nobody hangs
-    up.
+    A Pico that waits in its boot loader has no port. A port may be a URL, such as that of an
+    emulated board: then there is a board if the connection stays open for a moment.
     """
     if "://" not in port:
-        is_listed = any(each.device == port for each in list_ports.comports())
-        return Path(port).exists() or is_listed
+        listed_ports = [each.device for each in list_ports.comports()]
+        return Path(port).exists() or port in listed_ports
     give_up_at = time.monotonic() + _HANG_UP_WAIT
     try:
         with open_port(port, BAUD) as line:
@@ -53,32 +56,41 @@ def is_board_on(port: str) -> bool:
 
 
 def comes_to(port: str) -> bool:
-    """Whether a board is on `port`, or comes to it: a restarting one has no port for some seconds."""
+    """Return whether a board is on `port`, or comes to it within seconds.
+
+    A board that restarts has no port for a moment.
+    """
     return bool(wait_for(lambda: is_board_on(port), _RESTART_WAIT))
 
 
 def wait_for_micropython(port: str) -> devices.Identity | None:
-    """Return what the board on `port` says that it is after flashing; None if it stays silent."""
+    """Wait after flashing until the board on `port` answers, and return what it says that it is.
+
+    The result is None if it does not answer in time.
+    """
 
     def identify() -> devices.Identity | None:
+        """Return the board's identity, None if nothing answers that runs MicroPython or tern."""
         try:
             identity = devices.identify(port)
         except TernError:
             return None
-        return identity if identity.firmware or identity.tern else None
+        if not identity.firmware and not identity.tern:
+            return None
+        return identity
 
     return wait_for(identify, FLASHED_WAIT)
 
 
 def require_same_board(port: str, unique_id: str) -> None:
-    """Raise OtherBoardError if the chip on `port` has another number.
+    """Raise OtherBoardError if another board is on `port` now than before it was flashed.
 
     unique_id: the number of the chip that was there before. Raises DeviceError if no MicroPython
     answers.
     """
     try:
         board = running.inspect(port)
-    except RefusedError:  # it is locked, and says nothing
+    except RefusedError:  # it is locked, so it does not say which chip it has
         return
     if board.unique_id != unique_id:
         raise OtherBoardError(
@@ -91,7 +103,9 @@ def require_same_board(port: str, unique_id: str) -> None:
 def require_chip(port: str, firmware: Firmware, board: running.RunningBoard) -> None:
     """Raise UsageError if the board has another chip than the firmware is for."""
     if firmware.chip not in board.description:
-        family = names.RP2 if board.is_pico else names.ESP32
+        family = names.ESP32
+        if board.is_pico:
+            family = names.RP2
         raise UsageError(
             f"{firmware.path.name} is for {firmware.chip}, and the board on {port} is a "
             f"{board.description}; nothing was changed",

@@ -25,10 +25,11 @@ _POLICY = {"pause", "slot", "ahead", "epoch", "records"}  # options of `fleet_fi
 def attach(
     directories: Sequence[str | Path], broker: str | Path, store: str | Path, **options: Any
 ) -> None:
-    """Connect boards whose keys are in `store` to a broker.
+    """Connect emulated boards to a broker, by writing the files that say how they reach it.
 
-    directories: of the boards. broker: a directory of 'tern broker config', or its host.json.
-    options: of `write_network`. Raises UsageError and StorageError.
+    directories: with the files of one board each. broker: a directory of 'tern broker config', or
+    its host.json. store: the file with the boards' keys. options: as of `write_network`. Raises
+    UsageError and StorageError.
     """
     from ternhost.reach.broker.access import Access, host_file
 
@@ -40,13 +41,14 @@ def attach(
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit.
+    """Write mqtt.json and fleet.bin into a board's directory.
 
-    access: the address of the broker. options: of `fleet_file`, and other members of mqtt.json,
-    such as ssid. Raises UsageError and StorageError.
+    The board keeps the unit of privacy that its fleet.bin has. access: address and certificate of
+    the broker. options: those of `fleet_file`; any others become members of mqtt.json, such as
+    ssid. Raises UsageError and StorageError.
     """
     directory = Path(directory)
-    unit = storage.read_fleet(str(directory / storage.FLEET))[-1]
+    unit = storage.read_fleet(str(directory / storage.FLEET))[-1]  # the last field
     fleet_options = {"unit": unit}
     config = {"host": access.host, "port": access.port, "prefix": access.prefix}
     for name, value in options.items():

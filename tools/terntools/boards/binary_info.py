@@ -15,13 +15,13 @@ from terntools.boards.uf2 import FLASH_END, FLASH_START
 # From an address of flash and a number of bytes, the bytes there; fewer where there are no more.
 Read = Callable[[int, int], bytes]
 
-_SEARCHED_BYTES = (
-    0x500  # the header is behind the second-stage boot loader (RP2040) or the vectors (RP2350)
-)
-_HEADER = (
-    "<IIIII"  # marker, first address of the list, its end, address of the table of copies, marker
-)
-_MARKER_START, _MARKER_END = 0x7188EBF2, 0xE71AA390
+# The header is in these bytes: behind the second-stage boot loader (RP2040), or behind the interrupt
+# vectors (RP2350).
+_SEARCHED_BYTES = 0x500
+# marker, first address of the list, its end, address of the table of copies, marker
+_HEADER = "<IIIII"
+_MARKER_START = 0x7188EBF2
+_MARKER_END = 0xE71AA390
 _POINTER = "<I"
 _MOST_POINTERS = 200  # a header that announces more is none
 _ENTRY = "<HHIII"  # type, tag, address of the name, first address, bytes
@@ -33,44 +33,47 @@ _NAME = b"MicroPython\0"  # of the block device with its files; there may be oth
 def file_system(read_flash: Read) -> range | None:
     """Find the addresses of flash where a MicroPython keeps its files.
 
-    read_flash: reads the firmware of this MicroPython. The result is None if the firmware does not
-    say.
+    read_flash: reads the flash, or a file with the firmware. The result is None if the firmware
+    does not say where the files are.
     """
-    for pointer in _pointers(read_flash):
-        entry = read_flash(pointer, struct.calcsize(_ENTRY))
+    for entry_address in _entry_addresses(read_flash):
+        entry = read_flash(entry_address, struct.calcsize(_ENTRY))
         if len(entry) < struct.calcsize(_ENTRY):
             continue
-        entry_type, tag, name, first_address, size = struct.unpack(_ENTRY, entry)
+        entry_type, tag, name_address, first_address, size = struct.unpack(_ENTRY, entry)
         if entry_type != _BLOCK_DEVICE or tag != _MICROPYTHON:
             continue
         is_in_flash = FLASH_START <= first_address < first_address + size <= FLASH_END
-        if is_in_flash and read_flash(name, len(_NAME)) == _NAME:
+        if is_in_flash and read_flash(name_address, len(_NAME)) == _NAME:
             return range(first_address, first_address + size)
     return None
 
 
-def _pointers(read_flash: Read) -> Iterator[int]:
+def _entry_addresses(read_flash: Read) -> Iterator[int]:
     """Yield the addresses of the entries; there are none if the firmware has no header."""
     list_region = _region_of_pointers(read_flash(FLASH_START, _SEARCHED_BYTES))
     if list_region is None:
         return
     pointers = read_flash(list_region.start, len(list_region))
-    whole_bytes = len(pointers) - len(pointers) % struct.calcsize(_POINTER)
+    rest_bytes = len(pointers) % struct.calcsize(_POINTER)  # of a pointer that is cut off
+    whole_bytes = len(pointers) - rest_bytes
     for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole_bytes]):
         yield pointer
 
 
 def _region_of_pointers(first_bytes: bytes) -> range | None:
-    """Find the header in the first bytes of a firmware, and return where the list of pointers is.
+    """Find the header in the first bytes of a firmware, and return where its list of pointers is.
 
-    The result is None without a header.
+    The result is a range of addresses, or None if there is no header.
     """
-    for offset in range(0, len(first_bytes) - struct.calcsize(_HEADER) + 1, 4):
+    last_offset = len(first_bytes) - struct.calcsize(_HEADER)
+    for offset in range(0, last_offset + 1, 4):  # it begins at a whole word
         marker_start, list_start, list_end, _, marker_end = struct.unpack_from(
             _HEADER, first_bytes, offset
         )
         if (marker_start, marker_end) != (_MARKER_START, _MARKER_END):
             continue
-        if 0 <= list_end - list_start <= _MOST_POINTERS * struct.calcsize(_POINTER):
+        most_bytes = _MOST_POINTERS * struct.calcsize(_POINTER)
+        if 0 <= list_end - list_start <= most_bytes:
             return range(list_start, list_end)
     return None

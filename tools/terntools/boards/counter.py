@@ -9,6 +9,7 @@ from ternhost.privacy.accounting import Policy
 from ternhost.text import counted
 from terntools.boards.repl import Repl
 
+# Prints the state of the counter, () if the chip has none, None if the board has no module for it.
 _LOOK = """
 try:
     from tern.boards.this import this_board
@@ -24,11 +25,15 @@ except ImportError:
 
 
 class Fuses(NamedTuple):
-    """The state of a counter."""
+    """The state of a chip's counter, which counts by burning fuses.
 
-    begun: int  # the last step that was begun
-    done: int  # the last step that was done
-    total: int  # steps that the chip has
+    Each step burns a fuse when it begins and another one when it is done, so that a power cut in
+    between shows.
+    """
+
+    begun: int  # the number of the last step that was begun
+    done: int  # the number of the last step that was done
+    total: int  # the number of steps that the chip has
 
 
 def look(repl: Repl) -> Fuses:
@@ -51,13 +56,14 @@ def look(repl: Repl) -> Fuses:
 
 
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
-    """Return the step of a new ledger, and how many steps are left then.
+    """Return the step to which a new ledger is bound, and how many steps are left after it.
 
-    policy: of the device. reserve: reports that are paid for in one step. Raises UsageError if the
-    steps that are left cannot pay the budget.
+    policy: of the device. reserve: how many reports the device pays for in one step. Raises
+    UsageError if there are too few steps to spend the whole budget.
     """
     fuses = look(repl)
     steps_left = max(0, fuses.total - fuses.begun - 1)
+    # The fewest reports that spend the budget: each costs the most that it may.
     report_count = policy.budget // policy.largest
     if steps_left * reserve < report_count:
         text = (
@@ -70,9 +76,9 @@ def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
 
 
 def _remedy(left: int, reports: int) -> str:
-    """How so many steps can pay for that many reports, for a hint."""
+    """Return a hint for the user: how `left` steps can pay for that many reports."""
     if left:
-        enough = -(-reports // left)  # rounded up
-        if enough <= MAX_AHEAD:
-            return f"--reserve {enough}"
+        reports_per_step = -(-reports // left)  # rounds up
+        if reports_per_step <= MAX_AHEAD:
+            return f"--reserve {reports_per_step}"
     return "name a smaller --budget, or take another chip"

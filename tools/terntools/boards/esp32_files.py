@@ -15,14 +15,13 @@ _ROW = "<2sBBII16sI"  # magic, type, subtype, offset, size, label, flags
 _ROW_BYTES = struct.calcsize(_ROW)
 ROW_MAGIC = b"\xaa\x50"
 _DATA = 1  # a type of partition
-# Of the partitions in which MicroPython keeps its files; it takes the first one that there is.
+# Labels of the partitions in which MicroPython keeps its files; it takes the first one that exists.
 _LABELS = ("vfs", "ffat")
 _ERASED = b"\xff"  # a byte of flash after erasing
 # At the start of a partition for files. They are erased where there is no file system.
 _SUPERBLOCKS_BYTES = 2 * littlefs.BLOCK_BYTES
-_PARTITION_STEP = (
-    0x10000  # partitions with files follow those of programs, which begin at multiples of this
-)
+# Partitions of programs begin at multiples of this, and those with files follow them.
+_PARTITION_STEP = 0x10000
 
 _HINT = (
     "flash a firmware without files, of the MicroPython release that the board has; or, if the "
@@ -51,13 +50,15 @@ class FileSystem:
 
     def __str__(self) -> str:
         place = f"from {self.region.start:#x} to {self.region.stop:#x}"
-        return place if self.label == "vfs" else f"{place} ({self.label})"
+        if self.label != "vfs":
+            place += f" ({self.label})"
+        return place
 
 
 def partitions(table: bytes) -> list[Partition]:
-    """Parse a partition table; bytes behind it do not matter.
+    """Parse the partition table of an ESP32, in the format of ESP-IDF ("Partition Tables").
 
-    Its format is that of ESP-IDF, "Partition Tables".
+    table: the bytes from the start of the table on; those behind it are ignored.
     """
     rows = []
     table = table[:TABLE_BYTES]
@@ -66,15 +67,17 @@ def partitions(table: bytes) -> list[Partition]:
         if magic != ROW_MAGIC:
             break
         name = label.rstrip(b"\0").decode(errors="replace")
-        rows.append(Partition(name, range(start, start + size), partition_type == _DATA))
+        region = range(start, start + size)
+        rows.append(Partition(name, region, holds_data=partition_type == _DATA))
     return rows
 
 
 def file_system(rows: list[Partition], flash_bytes: int) -> FileSystem | None:
-    """Find where MicroPython looks for its files, by this partition table; None without room.
+    """Find where MicroPython looks for its files, by the rows of a partition table.
 
     Without a partition for files, MicroPython takes what is left at the end of the flash
-    (ports/esp32/main.c, since 1.26).
+    (ports/esp32/main.c, since 1.26). The result is None if nothing is left. flash_bytes: the size
+    of the flash.
     """
     for label in _LABELS:
         for partition in rows:
@@ -89,10 +92,10 @@ def file_system(rows: list[Partition], flash_bytes: int) -> FileSystem | None:
 def require_survival(
     name: str, data: bytes, offset: int, flash_bytes: int, read_flash: ReadFlash
 ) -> None:
-    """Raise UsageError for a firmware that would replace or not find the board's files.
+    """Raise UsageError for a firmware that would replace the board's files, or not find them.
 
-    name, data: of the firmware's file, which is written to `offset`. flash_bytes: the size of the
-    board's flash.
+    name, data: of the firmware's file, which is written to the address `offset`. flash_bytes: the
+    size of the board's flash. read_flash: reads it.
     """
     files_on_board = _on_board(flash_bytes, read_flash)
     files_of_firmware = file_system(partitions(data[TABLE - offset :]), flash_bytes)
@@ -117,47 +120,53 @@ def require_survival(
 
 
 def _refusal(why: str) -> UsageError:
-    """The error for a firmware that would cost a board its files."""
+    """Return the error for a firmware that would cost a board its files. why: a sentence."""
     return UsageError(f"{why}; nothing was changed", _HINT)
 
 
 def _brings_files(data: bytes, offset: int, file_region: FileSystem | None) -> bool:
-    """Return whether a firmware holds files, or any bytes where its MicroPython looks for them.
+    """Return whether a firmware has files, or any bytes where its MicroPython looks for files.
 
-    data: the firmware, which is written to `offset` in flash. file_region: where its MicroPython
-    looks for files.
+    data: the firmware, which is written to the address `offset`. file_region: where its MicroPython
+    looks for files; None if nowhere.
     """
-    first_block = -offset % littlefs.BLOCK_BYTES  # in data
+    # The position in `data` of the first byte whose address is a multiple of the block size.
+    first_block = -offset % littlefs.BLOCK_BYTES
     for position in range(first_block, len(data), littlefs.BLOCK_BYTES):
         if littlefs.begins(data[position : position + littlefs.HEAD_BYTES]):
             return True
     if file_region is None:
         return False
     region = file_region.region
-    content = data[max(region.start - offset, 0) : max(region.stop - offset, 0)]
-    return not _is_erased(content)
+    start = max(region.start - offset, 0)
+    end = max(region.stop - offset, 0)
+    return not _is_erased(data[start:end])
 
 
 def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
-    """Find where the board has files; None if it has none."""
+    """Find where the board has files; None if it has none.
+
+    The partition table of its firmware says where to look. flash_bytes: the size of the flash.
+    """
     rows = partitions(read_flash(TABLE, TABLE_BYTES))
     fits = all(partition.region.stop <= flash_bytes for partition in rows)
     if not rows or not fits:
         # Flashing broke off, or the firmware was for a larger flash. Files from before may still be
-        # there.
+        # there, so the whole flash is searched.
         return next(_search(flash_bytes, read_flash), None)
     file_region = file_system(rows, flash_bytes)
     if file_region is None:
         return None
-    first_blocks = read_flash(file_region.region.start, _SUPERBLOCKS_BYTES)
+    start = file_region.region.start
+    first_blocks = read_flash(start, _SUPERBLOCKS_BYTES)
     if _is_erased(first_blocks):
         return None
     size = littlefs.size_of(first_blocks)
-    if size is None or file_region.region.start + size > flash_bytes:
+    if size is None or start + size > flash_bytes:
         return file_region
-    # It may be smaller than its partition: then an older MicroPython can read it, and the one on
-    # the board cannot.
-    return FileSystem("vfs", range(file_region.region.start, file_region.region.start + size))
+    # A file system may be smaller than its partition, if another MicroPython has made it. The
+    # firmware must fit the file system then, and not the partition.
+    return FileSystem("vfs", range(start, start + size))
 
 
 def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
@@ -172,4 +181,5 @@ def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
 
 
 def _is_erased(data: bytes) -> bool:
+    """Return whether all of these bytes of flash are erased."""
     return not data.strip(_ERASED)

@@ -15,7 +15,8 @@ DOWNLOADS = {
         "https://micropython.org/download/ESP32_GENERIC/ (the .bin file; other chips: see its list)"
     ),
 }
-SOURCES = "\n  ".join(("get it from", *(f"{family}: {url}" for family, url in DOWNLOADS.items())))
+_LINES = [f"{family}: {url}" for family, url in DOWNLOADS.items()]
+SOURCES = "\n  ".join(["get it from", *_LINES])  # a hint for the user
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,10 @@ class Firmware:
 
 
 def read_firmware(path: str | Path) -> Firmware:
-    """Read a firmware and determine its chip. Raises UsageError."""
+    """Read a firmware file, and find out for which chip it is.
+
+    Raises UsageError for a file that cannot be read or that is not a firmware for a known chip.
+    """
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -38,8 +42,10 @@ def read_firmware(path: str | Path) -> Firmware:
             f"cannot read {path}: {error.strerror}", hint="get a firmware file first"
         ) from error
     if data[:4] == b"UF2\n":
-        return Firmware(path, data, names.RP2, uf2.read(data, path.name).chip)
-    if data[:1] == b"\xe9":
-        return Firmware(path, data, names.ESP32, esp32.image_chip(data, path.name))
+        image = uf2.read(data, path.name)
+        return Firmware(path, data, family=names.RP2, chip=image.chip)
+    if data[:1] == b"\xe9":  # with which each image for an ESP32 begins
+        chip = esp32.image_chip(data, path.name)
+        return Firmware(path, data, family=names.ESP32, chip=chip)
     hint = "an ESP32 takes a .bin file, a Pico a .uf2 file, of MicroPython's download page"
     raise UsageError(f"{path.name} is not a firmware that tern can flash", hint)

@@ -1,5 +1,6 @@
-"""What a board prints instead of an answer, in a sentence: an ESP32's boot ROM gives reasons, and
-other programs talk.
+"""Explains in a sentence what a board prints instead of an answer.
+
+An ESP32's boot ROM gives reasons, and other programs print what they please.
 
 The lines of the ROM and of the second-stage boot loader are those of ESP-IDF ("Fatal Errors" and
 "Boot Log" of its programming guide, and `bootloader_support`).
@@ -9,7 +10,7 @@ import re
 from collections import Counter
 
 _SHOWN_CHARACTERS = 60  # of a line
-_SENT = b"import umachine as _M"  # in what the host sends to get a prompt
+_SENT = b"import umachine as _M"  # a part of what the host sends to get a prompt
 _RESET = re.compile(r"^rst:0x[0-9a-f]+ \(", re.MULTILINE)  # the ROM's line at each start
 _SMALL_FLASH = re.compile(
     r"Detected size\((\d+)k\) smaller than the size in the binary image header\((\d+)k\)"
@@ -51,35 +52,49 @@ _ECHO = "it sends back what it is sent: is it another device?"
 
 
 def describe(output: bytes) -> str:
-    """Describe what a board has printed, in a sentence without its full stop; "" for nothing.
+    """Describe what a board has printed, in a sentence without a full stop; "" for nothing.
 
-    It names a cause that the boot ROM gives. Without one, it shows the line that came most often.
+    The sentence gives the reason that an ESP32's boot ROM has printed. Without one, it quotes the
+    line that came most often.
     """
-    text = output.decode(errors="replace").replace("\r", "\n")
+    text = _lines_of(output)
     cause = _cause(text)
-    if len(_RESET.findall(text)) > 1:
-        restarts = "it restarts again and again"
-        return f"{restarts}, {cause}" if cause else restarts
+    restarts = len(_RESET.findall(text)) > 1
+    if restarts and cause:
+        return f"it restarts again and again, {cause}"
+    if restarts:
+        return "it restarts again and again"
     if cause:
         return cause
     if _SENT in output:
         return _ECHO
-    return _most_frequent_line(text) if _is_text(output) else _NO_TEXT
+    if not _is_text(output):
+        return _NO_TEXT
+    return _most_frequent_line(text)
 
 
 def is_firmware_missing(output: bytes) -> bool:
     """Return whether a board that printed this needs a firmware.
 
-    It does if it printed nothing, or what the boot ROM prints without a firmware.
+    It does if it printed nothing, or what an ESP32's boot ROM prints when no firmware starts.
     """
-    text = output.decode(errors="replace").replace("\r", "\n")
-    return not output.strip(b"\0\r\n") or bool(_RESET.search(text) or _cause(text))
+    text = _lines_of(output)
+    has_printed = bool(output.strip(b"\0\r\n"))
+    is_from_rom = bool(_RESET.search(text) or _cause(text))
+    return not has_printed or is_from_rom
+
+
+def _lines_of(output: bytes) -> str:
+    """Return the output as text, with a line feed at the end of each line."""
+    return output.decode(errors="replace").replace("\r", "\n")
 
 
 def _cause(text: str) -> str:
     """Return why a board does not start, according to its boot ROM; "" if the ROM gives no reason."""
-    if size := _SMALL_FLASH.search(text):
-        flash, firmware = (_megabytes(int(kilobytes)) for kilobytes in size.groups())
+    sizes = _SMALL_FLASH.search(text)
+    if sizes:
+        flash = _megabytes(int(sizes[1]))
+        firmware = _megabytes(int(sizes[2]))
         return (
             f"its flash has {flash}, and its firmware is for {firmware}: flash the one for {flash}"
         )
@@ -90,22 +105,31 @@ def _cause(text: str) -> str:
 
 
 def _megabytes(kilobytes: int) -> str:
-    """A size of flash, for people."""
-    return f"{kilobytes // 1024} MB" if kilobytes >= 1024 else f"{kilobytes} KB"
+    """Return a size of flash for people, such as "4 MB"."""
+    if kilobytes < 1024:
+        return f"{kilobytes} KB"
+    return f"{kilobytes // 1024} MB"
 
 
 def _is_text(output: bytes) -> bool:
-    """Whether at least half of these bytes are printable; the ends of lines do not count."""
+    """Return whether at least half of these bytes are printable; ends of lines do not count."""
     within_lines = output.translate(None, b"\r\n")
     printable = sum(byte in b"\t\x1b" or 32 <= byte < 127 for byte in within_lines)
     return 2 * printable >= len(within_lines)
 
 
 def _most_frequent_line(text: str) -> str:
-    """Return the line that a program prints most often, as a sentence; "" if there is none."""
-    times_printed = Counter(line.strip() for line in text.split("\n") if line.strip())
+    """Return a sentence that quotes the line that came most often; "" if there is no line."""
+    times_printed: Counter[str] = Counter()
+    for line in text.split("\n"):
+        if line.strip():
+            times_printed[line.strip()] += 1
     if not times_printed:
         return ""
-    line, count = times_printed.most_common(1)[0]
-    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "..."
-    return f"it prints {shown!r} again and again" if count > 1 else f"it prints {shown!r}"
+    [(shown, count)] = times_printed.most_common(1)
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[:_SHOWN_CHARACTERS] + "..."
+    sentence = f"it prints {shown!r}"
+    if count > 1:
+        sentence += " again and again"
+    return sentence

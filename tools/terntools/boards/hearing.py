@@ -22,17 +22,20 @@ from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 
 _CONNECTING = 5.0  # seconds until this machine is connected to the broker
-_LOOK_EVERY = 0.5
+_LOOK_EVERY = 0.5  # seconds
 _ANSWER = 5.0  # seconds until the board answers at its port
 
 
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
-    """Start the board of a member with a broker, and wait until its broker hears it.
+    """Start the program of a board, and wait until its broker has heard the board's hello.
 
-    The broker's directory is beside the store or the authority; the board's password is written
-    there. seconds: how long to wait; 0: do not look. Returns a sentence about the board. Raises
-    DeviceError if no hello comes in time, and UsageError if the board would use other topics than
-    the broker's fleet.
+    Before that the broker gets the board's password. The directory of the broker is looked for
+    beside the store, and beside the file of its certificate.
+
+    member: has a broker. store: the file with the devices' keys. authority: the file with the
+    broker's certificate. seconds: how long to wait; 0 not to wait. Returns a sentence about the
+    board for the user. Raises DeviceError if no hello comes in time, and UsageError if the board
+    would use other topics than the broker's fleet.
     """
     broker_and_access = _broker_beside(store, authority)
     if broker_and_access is None:
@@ -43,11 +46,12 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
         )
     directory, access = broker_and_access
     assert member.broker
-    if (member.broker.prefix or "tern") != access.prefix:
+    prefix = member.broker.prefix or "tern"
+    if prefix != access.prefix:
         text = f"the topics of the fleet on the broker of {directory} begin with {access.prefix!r}"
         raise UsageError(text, hint=f"add --prefix {access.prefix}")
     if _is_of(access, store):
-        configure(directory)
+        configure(directory)  # writes the passwords of the store's devices
         reload(directory)
     if not seconds:
         repl.start_main()
@@ -66,15 +70,15 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
 
 
 def _head(device: int) -> str:
-    """How an error about a board begins that its broker does not hear."""
+    """Return how the error begins for a board that its broker does not hear."""
     return f"device {device} has its files, but its broker does not hear it: "
 
 
 def _broker_beside(store: Path, authority: Path | None) -> tuple[Path, Access] | None:
-    """Find a broker beside the store or the authority.
+    """Find a broker's directory beside the store or beside the certificate.
 
-    Returns its directory and the host's access to it, or None. If there are two, the broker of this
-    store is taken.
+    Returns the directory, and how this host reaches the broker; None if there is no broker. If there
+    are two, the one whose devices are in this store is taken.
     """
     first_found = None
     for path in (store, authority):
@@ -91,10 +95,12 @@ def _broker_beside(store: Path, authority: Path | None) -> tuple[Path, Access] |
 def _start_and_listen(
     repl: Repl, device: int, store: Path, directory: Path, seconds: float
 ) -> list[str] | None:
-    """Start the board, and listen for its hello on the broker.
+    """Start the board, and listen at its broker for its hello.
 
-    Returns None once there is one, else lines that say why not, as far as the broker shows. Raises
-    DeviceError if the broker does not answer this machine; the board is started nevertheless.
+    repl: the board's; its port is closed. directory: of the broker. seconds: how long to listen.
+    Returns None once the hello has come, else lines for people that say what the broker shows about
+    the reason. Raises DeviceError if the broker does not answer this machine; the board is started
+    nevertheless.
     """
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
@@ -104,14 +110,20 @@ def _start_and_listen(
             open_store = stack.enter_context(Store(store, create=False))
             runner.run(link.connect(_CONNECTING))
             runner.run(link.subscribed.wait())
-        except StorageError:  # a host serves it, and notes there whom it hears
+        except StorageError:
+            # A running host has the store open, and notes in it which boards it hears.
             open_store = stack.enter_context(Store(store, create=False, beside=True))
         except DeviceError as error:
             repl.start_main()
             raise DeviceError(_head(device) + error.message, hint=error.hint) from error
 
-        device_key, start_time = open_store.keys().get(device), time.time()
-        absent = AbsentBoards(open_store, directory, lambda device: device_key, past=0.0)
+        device_key = open_store.keys().get(device)
+        start_time = time.time()
+
+        def key_of(_device: int) -> bytes | None:
+            return device_key  # this device is the only one that is looked for
+
+        absent = AbsentBoards(open_store, directory, key_of, past=0.0)
         repl.start_main()
         repl.close()
         while time.time() - start_time < seconds:
@@ -122,15 +134,16 @@ def _start_and_listen(
 
 
 def _is_of(access: Access, store: Path) -> bool:
-    """Whether a broker is that of this store."""
+    """Return whether a broker is the one whose devices are in this store."""
     path = Path(access.store or "")
     return path.is_file() and store.exists() and store.samefile(path)
 
 
 async def _is_heard(link: MqttLink, store: Store, device: int, start_time: float) -> bool:
-    """Wait a moment, and return whether the board has said hello since `start_time` (time.time()).
+    """Wait a moment, and return whether the board has said hello since it was started.
 
-    Without a connection of its own, this reads what the host that serves the store has noted.
+    Where this process is not connected to the broker, another host is, and stores which boards it
+    hears. start_time: of time.time().
     """
     if not link.connected:
         await asyncio.sleep(_LOOK_EVERY)
@@ -138,4 +151,5 @@ async def _is_heard(link: MqttLink, store: Store, device: int, start_time: float
         return any(board.online and board.heard > start_time for board in rows)
     await link.take(_LOOK_EVERY)
     hello = link.presence.boards.get(mqtt.name(device))
+    # A retained hello is from before: the broker keeps the last one of each board.
     return hello is not None and not hello.retained

@@ -99,10 +99,11 @@ for path in PATHS:
 
 
 def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
-    """Find the paths on the board that hide the library or what it imports.
+    """Find the files and folders on the board that hide the library or what it imports.
 
-    files: those that a deployment writes. Raises UsageError for a firmware with another release of
-    tern in it, which no file on the board can replace. Raises ExecutionError and DeviceError.
+    files: the paths that a deployment writes. Returns the paths of what hides them. Raises
+    UsageError for a firmware that has another release of tern built in, which no file on the board
+    can replace; and ExecutionError and DeviceError.
     """
     frozen_release = repl.value(_TELL_FROZEN_RELEASE)
     if frozen_release not in (None, tern.__version__):
@@ -114,9 +115,10 @@ def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
 
 
 def _imported_names(files: Collection[str]) -> tuple[str, ...]:
-    """Return the names under which the library and these files of it import modules, sorted.
+    """Return the names of the modules and packages that the library imports, sorted.
 
-    Names of submodules are left out. files: their paths on the board.
+    Submodules are left out: their packages decide. files: the paths of the library's files on the
+    board.
     """
     sources = mpy.library()
     module_names = {"tern", "hashlib", "asyncio"}  # in any case: a user's program may import them
@@ -139,17 +141,23 @@ def require_none(repl: Repl, paths: Collection[str]) -> None:
 
 
 def ignore_root(repl: Repl) -> None:
-    """Import nothing from the root until the board's next reset: the host's code is not hidden."""
+    """Import nothing from the board's root until its next reset.
+
+    So no file there can take the place of what the host's code imports.
+    """
     repl.run(IGNORE_ROOT)
 
 
 def new_paths(repl: Repl, paths: Collection[str]) -> dict[str, str]:
-    """Free names under which nothing is imported, such as /tern.hidden, by the path for each."""
+    """Return a new path for each of these paths, under which it hides nothing: /tern.hidden for /tern.
+
+    No file on the board has any of the new paths.
+    """
     return dict(repl.values(f"PATHS = {tuple(paths)!r}\nMOVED = {MOVED!r}{_TELL_NEW_PATHS}"))
 
 
 def rename(repl: Repl, renamed: Mapping[str, str]) -> None:
-    """Rename files and folders. renamed: the new path of each, by its path."""
+    """Rename files and folders on the board. renamed: the new path of each, by its path."""
     repl.run(
         f"import uos\nfor path, new_path in {dict(renamed)!r}.items():\n uos.rename(path, new_path)"
     )

@@ -11,12 +11,15 @@ _SIZE_AT = 24  # behind a tag and a version
 
 
 def begins(data: bytes) -> bool:
-    """Whether these bytes of flash are the start of a file system."""
+    """Return whether these bytes of flash are the start of a LittleFS file system."""
     return data[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC
 
 
 def size_of(head: bytes) -> int | None:
-    """The bytes of the file system that starts with `head`; None where none starts."""
+    """Return the size in bytes of the file system that starts with `head`.
+
+    head: the first HEAD_BYTES bytes, or more. The result is None if no file system starts there.
+    """
     if len(head) < HEAD_BYTES or not begins(head):
         return None
     block_bytes, blocks = struct.unpack_from(_SIZE, head, _SIZE_AT)

@@ -14,17 +14,21 @@ _BOOT_BYTES = struct.calcsize(update.BOOT_FIELDS) + 4  # of boot.bin, with its C
 
 
 def files(network: bool) -> dict[str, bytes]:
-    """The files that lock a board. network: its link is not its port."""
+    """Return the files that lock a board, by path.
+
+    network: whether the board reaches its host by a network, and not by its port.
+    """
     if not network:
         return {LOCK: b"locked\n"}
-    # A Pico starts its USB only once boot.py has ended, and this one never ends.
+    # A Pico starts its USB only once boot.py has ended. This one starts the board's program and
+    # never ends, so the board has no port.
     return {BOOT: b"import main\n", LOCK: b"locked\n"}
 
 
 def check(repl: Repl, network: bool) -> None:
     """Raise UsageError if a lock would have no effect, or shut out the host for good.
 
-    network: the link of the board is not its port.
+    network: as in `files`.
     """
     if not _starts_our_main(repl):
         raise UsageError(
@@ -42,21 +46,27 @@ def check(repl: Repl, network: bool) -> None:
 
 
 def _starts_our_main(repl: Repl) -> bool:
-    """Whether the board starts main.py of this tern, directly or through the loader."""
-    hashes = repl.hashes([deploy.MAIN, deploy.PROGRAM])
+    """Return whether the board starts main.py of this tern, directly or through the loader."""
+    digests = repl.hashes([deploy.MAIN, deploy.PROGRAM])
     our_main = deploy.digest(mpy.MAIN.read_bytes())
-    if hashes.get(deploy.MAIN) != deploy.digest(mpy.LOADER.read_bytes()):
-        return hashes.get(deploy.MAIN) == our_main
-    return hashes.get(deploy.PROGRAM) == our_main and not _may_start_update(repl)
+    loader = deploy.digest(mpy.LOADER.read_bytes())
+    has_loader = digests.get(deploy.MAIN) == loader
+    if not has_loader:
+        return digests.get(deploy.MAIN) == our_main
+    return digests.get(deploy.PROGRAM) == our_main and not _may_start_update(repl)
 
 
 def _may_start_update(repl: Repl) -> bool:
-    """Return whether the loader may start a program that came in the field, not that in /lib."""
+    """Return whether the loader may start a program of an update, and not the one in /lib.
+
+    The board's boot.bin says which folder the loader starts, and whether an update is under way.
+    """
     path = "/" + update.BOOT
     if path not in repl.directory("/"):
         return False
     data = repl.read_file(path)
     if len(data) != _BOOT_BYTES:
         return False
-    proven_folder, state = data[4], data[5]
+    proven_folder = data[4]  # 0: /lib
+    state = data[5]  # of the last update
     return proven_folder != 0 or state not in (wire.CONFIRMED, wire.ROLLED_BACK)

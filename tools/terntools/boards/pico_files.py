@@ -25,10 +25,10 @@ _ERASE_SECONDS = 60.0
 
 
 def require_survival(name: str, image: uf2.Image, files_on_board: range | None) -> None:
-    """Raise UsageError for a firmware that would replace or not find a board's files.
+    """Raise UsageError for a firmware that would replace a board's files, or not find them.
 
-    name: of the firmware's file. files_on_board: the addresses in flash of the board's files, as it
-    says itself.
+    name, image: of the firmware's file. files_on_board: the addresses in flash where the board says
+    that it keeps its files; None if it does not say.
     """
     require_no_files(name, image)
     if files_on_board is None:
@@ -55,7 +55,10 @@ def require_survival(name: str, image: uf2.Image, files_on_board: range | None) 
 
 
 def require_no_files(name: str, image: uf2.Image) -> None:
-    """Raise UsageError for a firmware with files of its own. name: of the firmware's file."""
+    """Raise UsageError for a firmware that has files of its own.
+
+    name, image: of the firmware's file.
+    """
     file_region = binary_info.file_system(image.read)
     writes_there = file_region is not None and image.writes_into(file_region)
     if writes_there or image.has_file_system:
@@ -66,13 +69,15 @@ def require_no_files(name: str, image: uf2.Image) -> None:
 
 
 def _refusal(why: str) -> UsageError:
-    """The error for a firmware that would cost a board its files."""
+    """Return the error for a firmware that would cost a board its files. why: a sentence."""
     return UsageError(f"{why}; nothing was changed", _HINT)
 
 
 def _place(region: range) -> str:
-    """A region of a Pico's flash, for people: counted from the flash's start."""
-    return f"from {region.start - uf2.FLASH_START:#x} to {region.stop - uf2.FLASH_START:#x}"
+    """Return a region of a Pico's flash in words, counted from the start of the flash."""
+    start = region.start - uf2.FLASH_START
+    end = region.stop - uf2.FLASH_START
+    return f"from {start:#x} to {end:#x}"
 
 
 def erase(repl: Repl) -> None:

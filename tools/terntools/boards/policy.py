@@ -14,17 +14,22 @@ _LARGEST, _BUDGET = "2", "100"  # epsilon of a report, and for life
 def policy(
     largest: str | None, budget: str | None, delta: str | None = None, budget_rho: str | None = None
 ) -> Policy:
-    """Return the limits of a device.
+    """Return the privacy limits of a device, from the options of the command line.
 
-    They are in rho if `delta` or `budget_rho` is named, else in epsilon. largest: of a report; None
-    for epsilon 2, or for a whole budget in rho. budget: epsilon for life, by adding up, or with
-    `delta` as (epsilon, delta). Raises UsageError.
+    The device counts in rho (of zCDP) if `delta` or `budget_rho` is named, else in epsilon.
+
+    largest: the largest epsilon, or rho, of a report; None for epsilon 2, or for the whole budget
+    where it is in rho. budget: the epsilon for life, as the sum over all reports; together with
+    `delta`, the epsilon of (epsilon, delta). budget_rho: the rho for life, instead of both. Raises
+    UsageError.
     """
     if budget_rho is not None and (budget is not None or delta is not None):
         raise UsageError(
             "--budget-rho is a budget by itself", hint="leave out --budget and --delta"
         )
-    total_text = str(_BUDGET if budget is None else budget)
+    total_text = _BUDGET  # the whole budget, as it stands in the message
+    if budget is not None:
+        total_text = str(budget)
     if delta is not None:
         epsilon = parse_epsilon(total_text, MAX_BUDGET, "--budget") / MICRO
         rho = sums.rho_of(epsilon, sums.parse_delta(delta))
@@ -45,18 +50,25 @@ def policy(
 
 
 def _in_rho(largest: str | None, rho: int) -> Policy:
-    """The limits with a budget of `rho` millionths."""
-    largest_rho = parse_epsilon(largest, MAX_BUDGET, "--largest") if largest else rho
+    """Return the limits of a device that counts rho. rho: its budget, in millionths.
+
+    largest: of a report; None for the whole budget. Raises UsageError.
+    """
+    largest_rho = rho
+    if largest:
+        largest_rho = parse_epsilon(largest, MAX_BUDGET, "--largest")
     return Policy(largest_rho, rho, RHO)
 
 
 def _in_epsilon(largest: str | None, budget: str) -> Policy:
-    """Return the limits with a budget in epsilon, which adds up. Raises UsageError."""
-    limits = Policy(
-        parse_epsilon(largest or _LARGEST, option="--largest"),
-        parse_epsilon(budget, MAX_BUDGET, "--budget"),
-    )
-    if Decimal(budget.strip()) * MICRO != limits.budget:
+    """Return the limits of a device that counts epsilon. Raises UsageError.
+
+    largest: of a report; None for the default. budget: for life.
+    """
+    largest_epsilon = parse_epsilon(largest or _LARGEST, option="--largest")
+    limits = Policy(largest_epsilon, parse_epsilon(budget, MAX_BUDGET, "--budget"))
+    was_rounded = Decimal(budget.strip()) * MICRO != limits.budget
+    if was_rounded:
         raise UsageError(
             f"--budget must be a whole number of millionths, not {budget!r}", hint="such as 100"
         )

@@ -10,7 +10,7 @@ from ternhost.reach.ports import names
 from ternhost.terminal import heeding_interrupts
 from terntools.boards.relay import Relay, passwords_of
 
-_CHECK_EVERY = 0.5
+_CHECK_EVERY = 0.5  # seconds between two looks whether Ctrl-C was pressed
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,7 +40,9 @@ def _run(args: argparse.Namespace) -> int:
         try:
             for board in boards:
                 relays.append(Relay(board, access, passwords, warn))
-            subject = "1 board is" if len(boards) == 1 else f"{len(boards)} boards are"
+            subject = f"{len(boards)} boards are"
+            if len(boards) == 1:
+                subject = "1 board is"
             text = f"{subject} relayed to the broker at {access.host} port {access.port}; "
             text += "Ctrl-C ends it"
             result = {"ports": boards, "host": access.host, "port": access.port}

@@ -26,9 +26,9 @@ _tell((name, description, number))
 
 @dataclass(frozen=True)
 class RunningBoard:
-    """A board's description of itself."""
+    """What a board says about itself."""
 
-    description: str
+    description: str  # such as "Raspberry Pi Pico with RP2040"
     unique_id: str  # the chip's number, in hexadecimal digits
     # The addresses in flash of a Pico's files; None if it does not say, and for other boards.
     files: range | None
@@ -53,16 +53,18 @@ def inspect(port: str) -> RunningBoard:
                 "it in; on an ESP32, hold BOOT, press RESET, let BOOT go, and add --no-reset"
             )
             raise UsageError(text, hint)
-        board = RunningBoard(description, chip_number.hex(), None)
+        unique_id = chip_number.hex()
+        board = RunningBoard(description, unique_id, files=None)
         if not board.is_pico:
             return board
-        return RunningBoard(description, chip_number.hex(), files_of_pico(repl))
+        return RunningBoard(description, unique_id, files=files_of_pico(repl))
 
 
 def files_of_pico(repl: Repl) -> range | None:
     """Find the addresses in flash where a Pico keeps its files; None if it does not say."""
 
     def read_flash(address: int, n: int) -> bytes:
+        """Return n bytes of the Pico's flash, from an address on; none outside of the flash."""
         if not uf2.FLASH_START <= address < uf2.FLASH_END:
             return b""
         data: bytes = repl.evaluate(f"bytes(__import__('uctypes').bytearray_at({address}, {n}))")

@@ -19,13 +19,14 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 
 
 def content(files: Mapping[str, bytes]) -> bytes:
-    """Return a package of these files, by path, without its code.
+    """Return a package of these files, without the code that authenticates it.
 
-    A path is relative to the folder of the program; main.py comes last. Raises UsageError for a
-    path or a size that a board does not take.
+    Each file is the length of its path (a byte), its path, its size (4 bytes), and its content.
+    main.py comes last. files: contents by path, relative to the folder of the program. Raises
+    UsageError for a path or a size that a board does not take.
     """
     package = bytearray()
-    for path in sorted(files, key=lambda path: (path == MAIN, path)):
+    for path in sorted(files, key=_main_last):
         if not _PATH.fullmatch(path) or len(path) > 255:
             raise UsageError(
                 f"{path!r} cannot be part of a package",
@@ -33,33 +34,52 @@ def content(files: Mapping[str, bytes]) -> bytes:
                 "and it ends with .py, .mpy or .json",
             )
         name = path.encode()
-        size = struct.pack("<I", len(files[path]))
-        package += bytes((len(name),)) + name + size + files[path]
+        package += bytes((len(name),))
+        package += name
+        package += struct.pack("<I", len(files[path]))
+        package += files[path]
     size_with_code = len(package) + CODE_BYTES
     if size_with_code > wire.MAX_PACKAGE:
         raise UsageError(f"a package may have {wire.MAX_PACKAGE:,} bytes, not {size_with_code:,}")
     return bytes(package)
 
 
+def _main_last(path: str) -> tuple[bool, str]:
+    """Sort paths by name, with main.py behind all others (False comes before True)."""
+    return path == MAIN, path
+
+
 def sealed(key: bytes, number: int, content: bytes) -> bytes:
-    """The package: its content and, HMAC-SHA256 under the device's key, its code."""
+    """Return a whole package: its content and then the code that authenticates it.
+
+    The code is an HMAC-SHA256 of the package's number, its size and its content, under a key that
+    follows from the device's key.
+    """
     head = struct.pack("<II", number, len(content) + CODE_BYTES)
-    return content + hmac.digest(frames.digest(key, KEY_LABEL), head + content, "sha256")
+    package_key = frames.digest(key, KEY_LABEL)
+    code = hmac.digest(package_key, head + content, "sha256")
+    return content + code
 
 
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
-    """Return the number of a package for `device`, stored before the board hears of it.
+    """Return the number of a package for a device, and store it before the board hears of it.
 
-    The same content keeps its number, so that an interrupted transfer goes on. Other content, or
-    the same `again`, gets a larger one. Raises StorageError.
+    The same content keeps its number, so that an interrupted transfer goes on. Other content gets a
+    larger number, at least the seconds since 2020, so that packages of another host with another
+    store are older or newer by their time. again: whether the same content gets a larger number,
+    too. Raises StorageError.
     """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():
-        last, last_digest = store.state(STATE % device) or (0, "")
+        last = 0
+        last_digest = ""
+        stored = store.state(STATE % device)
+        if stored:
+            last, last_digest = stored
         if last_digest == digest and not again:
             return int(last)
         number = max(last + 1, int(time.time()) - _FIRST_SECOND)
-        if number >> 32:
+        if number >> 32:  # the field for it has 32 bits
             raise StorageError(
                 "there is no larger number for a package", hint="set this machine's clock"
             )

@@ -13,9 +13,10 @@ _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in 
 
 
 def place_of_port(port: str) -> str | None:
-    """Return where on the USB a serial port is: "1-1.4" is bus 1, port 1, port 4 of the hub there.
+    """Return where on the USB a serial port is plugged in.
 
-    The result is None if nobody knows.
+    "1-1.4" is bus 1, port 1, and port 4 of the hub there. The result is None if the system does not
+    say.
     """
     device = os.path.realpath(port)  # it may be a link, such as /dev/serial/by-id/...
     for port_info in list_ports.comports():
@@ -27,7 +28,10 @@ def place_of_port(port: str) -> str | None:
 
 
 def is_elsewhere(volume: Path, place: str | None) -> bool:
-    """Whether a mounted volume is known to be at another place of the USB than this one."""
+    """Return whether a mounted volume is known to be at another place of the USB than `place`.
+
+    place: as from `place_of_port`; None if it is not known.
+    """
     if place is None:
         return False
     devices = _devices_of_volume(volume)
@@ -35,8 +39,14 @@ def is_elsewhere(volume: Path, place: str | None) -> bool:
 
 
 def _devices_of_volume(volume: Path) -> tuple[str, ...]:
-    """The devices between this machine and a volume, as Linux names them; none if it does not say."""
-    for device, folder in mounts(MOUNTS.read_bytes() if MOUNTS.exists() else b""):
+    """Return the devices by which a volume is connected, as Linux names them.
+
+    Among them are places of the USB, such as "1-1.4". There are none if the system does not say.
+    """
+    table = b""
+    if MOUNTS.exists():
+        table = MOUNTS.read_bytes()
+    for device, folder in mounts(table):
         block_device = BLOCK_DEVICES / Path(device).name
         if folder == volume and block_device.exists():
             return block_device.resolve().parts
@@ -44,13 +54,20 @@ def _devices_of_volume(volume: Path) -> tuple[str, ...]:
 
 
 def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
-    """Yield the device and the folder of each FAT file system. table: Linux's /proc/mounts."""
+    """Yield the device and the folder of each mounted FAT file system.
+
+    table: the content of Linux's /proc/mounts.
+    """
     for line in table.splitlines():
         device, escaped_folder, file_system, *_ = line.split(b" ")
         if file_system in _FAT_FILE_SYSTEMS:
-            # The kernel writes a space, a tab, a line feed and a backslash as a backslash and three
-            # octal digits.
-            folder = re.sub(
-                rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped_folder
-            )
+            folder = re.sub(rb"\\([0-7]{3})", _unescaped, escaped_folder)
             yield os.fsdecode(device), Path(os.fsdecode(folder))
+
+
+def _unescaped(digits: re.Match[bytes]) -> bytes:
+    """Return the byte that a backslash and three octal digits stand for.
+
+    So the kernel writes a space, a tab, a line feed and a backslash in /proc/mounts.
+    """
+    return bytes([int(digits[1], 8)])
