@@ -203,9 +203,9 @@ def board(tmp_path):
 
 
 def test_what_a_board_has_paid_is_told(board, tern):
-    """`tern` states what a board's own ledger says: first what its device has paid in its life
-    (nearly all of the epsilon of 1 that the run may use), then the whole budget, which is larger.
-    The statement of the run has the same budget.
+    """The board's device has epsilon 4 for life, of which a run plans to use 1. `tern` states both
+    by the board's own ledger: what has been paid so far, nearly all of that 1, and the whole
+    budget. The statement of the run ends with the same budget.
     """
     words = f"train --fleet port:{board} --store keys.sqlite --unit record --records 5 --life 1"
     tern(*words.split(), "--name", "mine", "--no-report", "--quiet")
