@@ -48,6 +48,10 @@ def test_a_store_that_was_opened_by_a_link_is_locked_for_everybody(path, link):
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_store_with_two_names_is_refused(path, tmp_path, beside):
+    """SQLite keeps its journal beside the name by which a file was opened. Under two names (hard
+    links) a crash could lose the journal and damage the store, so both are refused until one is
+    removed. beside: the store is opened while another process may write to it.
+    """
     Store(path).close()
     other = tmp_path / "other.sqlite"
     os.link(path, other)
