@@ -84,12 +84,18 @@ def test_a_board_stays_the_same_device(board, store):
 
 
 def test_a_ledger_is_never_overwritten(board, store, tmp_path):
+    """The ledger on a board says how much of its privacy budget is spent. Provisioning the board
+    again with other terms changes its client file and nothing else: otherwise a spent budget would
+    be fresh again.
+    """
     join(board, member(), store)
-    spent = spent_ledger(tmp_path, 100_000_000)
+    spent = spent_ledger(tmp_path, budget=100_000_000)  # micro-epsilon
     board.write_file(LEDGER, spent)
+
     changes = provision.plan(board, member(shapes=("table",)), store)
-    assert list(changes.write) == [CLIENTS]
     deploy.apply(board, changes)
+
+    assert list(changes.write) == [CLIENTS]
     assert board.read_file(LEDGER) == spent
 
 
@@ -200,20 +206,27 @@ def test_a_second_life_gets_what_the_first_left(erased_after_rounds, store, budg
 
 
 def test_a_device_begins_again_with_new_keys(erased_after_rounds, store, tmp_path):
-    key, fleet = store.keys()[7], fleet_key(store)
+    """The flash of device 7 was erased after two rounds. With `again`, the owner may provision it a
+    second time: it and its fleet then have new keys, and copies of its old files are worth nothing.
+    """
+    old_key, old_fleet = store.keys()[7], fleet_key(store)
     again = member(budget="10", again=True)
     changes = provision.plan(erased_after_rounds, again, store)
+    # Two rounds of epsilon 2 each.
     assert "epsilon 4 of 10 counts as spent, and its key and the fleet's are new" in changes.note
-    assert (store.keys()[7], fleet_key(store)) == (key, fleet), "a plan changes nothing"
+    assert (store.keys()[7], fleet_key(store)) == (old_key, old_fleet), "a plan changes nothing"
 
     provision.apply(erased_after_rounds, changes, again, store)
-    assert erased_after_rounds.read_file(CLIENTS)[4:36] == store.keys()[7] != key
+
+    key_on_board = erased_after_rounds.read_file(CLIENTS)[4:36]  # behind the id of the device
+    assert key_on_board == store.keys()[7] != old_key
+    new_fleet = fleet_key(store)
     path = tmp_path / storage.FLEET
     path.write_bytes(erased_after_rounds.read_file(FLEET))
-    new = fleet_key(store)
-    assert storage.read_fleet(str(path))[0::4] == (new.key, new.epoch)
-    assert new.key != fleet.key
-    assert new.epoch > fleet.epoch
+    fleet_key_on_board, *_, epoch_on_board = storage.read_fleet(str(path))[:5]
+    assert (fleet_key_on_board, epoch_on_board) == (new_fleet.key, new_fleet.epoch)
+    assert new_fleet.key != old_fleet.key
+    assert new_fleet.epoch > old_fleet.epoch
 
 
 def test_the_ledger_of_a_second_life_has_spent_what_the_first_did(
@@ -282,14 +295,21 @@ def test_a_counter_must_pay_for_the_budget(counting, store):
 
 
 def test_fuses_burn_when_the_board_starts(counting, store):
+    """An old copy of a ledger would give a board its spent budget back. So a ledger can be bound to
+    a counter of one-time fuses in the chip: two for each of 6 steps, one burnt at the begin of the
+    step and one at its end. The first step begins at the first start of the board.
+    """
     join(counting, bound(), store)
+    # (begun, ended, all) steps
     assert counter.look(counting) == (0, 0, 6), "provisioning burns nothing by itself"
+
     counting.start_main()
     counting.close()
-    assert deploy.wait_for_hello(counting.name).budget == 100_000_000
+
+    assert deploy.wait_for_hello(counting.name).budget == 100_000_000  # micro-epsilon, all of it
     with Repl(counting.name) as repl:
         assert counter.look(repl) == (1, 1, 6)
-        assert not provision.plan(repl, bound(), store)
+        assert not provision.plan(repl, bound(), store), "the board is as provisioned"
 
 
 def test_an_old_copy_of_a_bound_ledger_is_refused(counting, store):
