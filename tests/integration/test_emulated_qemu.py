@@ -45,7 +45,7 @@ still_on = station.active()
         repl.run(code)
 
         assert repl.evaluate("type(board).__module__") == "tern.boards.esp32"
-        assert repl.evaluate("generator.state") == 1, "the AES of the chip makes the random bits"
+        assert repl.evaluate("generator.state") == 1, "CTR_DRBG, by the AES of the chip"
         assert repl.evaluate("(on_after_a_seed, still_on)") == (False, True)
         # Other facts of this board: its temperature in thousandths of a degree, and a file system,
         # LittleFS, in which a file can be changed in place.
