@@ -104,14 +104,19 @@ def deployed(tmp_path_factory):
 
 
 def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(deployed):
+    """A folder /tern on a board is imported before the library in /lib, and so hides it. `tern
+    deploy` refuses to install beside it, unless the user allows it to rename the folder.
+    """
     with Repl(deployed) as repl:
         repl.write_file("/tern/__init__.py", b'__version__ = "0.0.9"\n')
+
     refused = rig.tern("deploy", deployed, code=errors.USAGE)
     assert "rename /tern on the board" in refused.err
     assert "--yes" in refused.err
+
     result = rig.tern("deploy", deployed, "--yes", "--json").json
     assert result["moved"] == ["/tern"]
-    assert "tern 0.0.9" not in result["hello"]
+    assert "tern 0.0.9" not in result["hello"], "the library in /lib runs"
     with Repl(deployed, visits=True) as repl:
         assert repl.read_file("/tern.hidden/__init__.py") == b'__version__ = "0.0.9"\n'
 
@@ -120,10 +125,14 @@ NAMES = (b"/l\xe4rm.csv", b"/\xff\xfe", "/日本".encode(), b"/" + b"x" * 200)
 
 
 def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed):
+    """A board may have files whose names are not UTF-8. It serves all the same, and a deployment
+    leaves them there.
+    """
     with Repl(deployed, visits=True) as repl:
         for name in NAMES:
             repl.run(f"open({name!r}, 'w').close()")
         repl.run("import os\nos.mkdir(b'/\\xe4')")
+
     assert deploy.wait_for_hello(deployed).text
     rig.tern("deploy", deployed, "--with", "local", code=0)
     with Repl(deployed) as repl:
@@ -145,10 +154,14 @@ run(board)
 
 
 def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
+    """The program mine.py of a user imports helper.py, and that a module of the library which
+    boards do not get by themselves. `tern deploy --main mine.py` installs all three.
+    """
     path = tmp_path / "mine.py"
     path.write_text(PROGRAM)
     (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
     result = tern("deploy", port, "--main", str(path), "--json").json
+
     assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
     assert (result["modules"], result["missing"]) == (["helper.py"], [])
     assert deploy.wait_for_hello(port).text.startswith("mine; ")

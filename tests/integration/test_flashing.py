@@ -183,6 +183,10 @@ def test_up_flashes_no_board_that_runs_while_another_one_waits(tmp_path, board, 
 
 
 def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, mount):
+    """To be flashed, a Pico starts its boot loader and then appears as a USB volume. A volume that
+    appears just before the board was told to do so belongs to another board: nothing is written to
+    it.
+    """
     looks = itertools.count(1)
 
     def mount_points():
@@ -198,7 +202,10 @@ def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, bo
 def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
     box, board, other, mount, monkeypatch
 ):
-    """Such as a board that its watchdog restarts."""
+    """A board in its boot loader has left its serial port. This board was told to start its boot
+    loader and does not, as when its watchdog restarts it, while the volume of another board
+    appears. Nothing is written to that volume.
+    """
     enter_boot_loader = Mock()  # which the board does not do
     monkeypatch.setattr(flash_pico, "enter_boot_loader", enter_boot_loader)
     monkeypatch.setattr(flash_pico, "LEAVE_WAIT", 1.0)
@@ -218,10 +225,16 @@ def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
 
 
 def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other, mount):
-    """Its program cannot be interrupted, and answers no question: no test can use it later."""
+    """A board at the named port cannot be interrupted, and answers no question; another board waits
+    in its boot loader. The user may mean the first, so the second is not flashed. Last in this
+    file: no test can use the silent board after it.
+    """
     with Repl(board.url) as prompt:
         silent = "import micropython, time\nmicropython.kbd_intr(-1)\ntime.sleep(3600)\n"
         prompt.write_file("/main.py", silent.encode())
         prompt.start_main()
     mount(lambda: [other])
-    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
+
+    refused = flash_board(board, box, errors.USAGE)
+
+    assert "nothing was changed" in refused.err
