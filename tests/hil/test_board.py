@@ -49,13 +49,16 @@ def hello(dut) -> host_frames.Hello:
 
 
 def test_the_hello_names_board_firmware_and_version(dut, hello, record_testsuite_property):
+    """Of the board under test (dut). The results of these tests keep its three names, so that a
+    report says what was tested.
+    """
     board, interpreter, version = identity(hello)
     record_testsuite_property("board", board)
     record_testsuite_property("firmware", interpreter)
     record_testsuite_property("tern", version)
     assert version.startswith("tern ")
-    assert hello.entropy != 0
-    assert hello.heap > 100_000
+    assert hello.entropy != 0, "no health test of its random numbers has failed"
+    assert hello.heap > 100_000, "bytes of free memory"
 
 
 def test_deploying_again_changes_nothing(dut, hello):

@@ -85,6 +85,10 @@ def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
+    """Device tests run on this computer, and with --port also on a board. The file of this test has
+    a test that passes only here, one that passes on both, and one that is left out on boards, since
+    flash endures only so many writes.
+    """
     (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
     (tmp_path / "test_it.py").write_text(
         "import sys\nfrom tern.fixed import saturate\nNEEDS = {'test_other': 'endurance'}\n\n"
@@ -96,7 +100,9 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
     with catalogue.boot(name) as board:
         command += ["--port", board.url, "--rootdir", tmp_path, tmp_path]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert ended.returncode == 1
+
+    assert ended.returncode == 1, "a test has failed"
+    # test_where runs on CPython, but fails on the board, with the line that failed there.
     assert "test_it.py::test_where PASSED" in ended.stdout
     assert "test_it.py::test_where[board] FAILED" in ended.stdout
     assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout

@@ -81,7 +81,11 @@ def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
 
 
 def test_every_label_in_the_dashboard_and_the_alerts_is_served(everything):
-    labels, values = set(), set()
+    """An expression of Grafana's dashboard or of an alert selects a metric by labels, as in
+    tern_boards_by_state{state="online"}. One with a label or a value that no metric of a run has would stay
+    empty for ever, without an error.
+    """
+    labels, values = set(), set()  # (metric, label), and (label, value)
     for name, *pairs in everything:
         values.update(pairs)
         labels.update((name, label) for label, _ in pairs)
@@ -119,6 +123,9 @@ class OwnMonitoring:
 
 
 def test_the_files_that_watch_writes_have_panels_and_rules_of_other_packages(here, tern):
+    """`tern watch` writes files for Grafana and Prometheus. A package with metrics of its own adds
+    a panel and an alert to them by registering (OwnMonitoring).
+    """
     with extension.MONITORING.lent("own", OwnMonitoring()):
         tern("watch", "--grafana", "tern.json", "--alerts", "tern.yml")
     dashboard = json.loads((here / "tern.json").read_text())
