@@ -394,6 +394,7 @@ class GatewaysDriver(Driver):
 
     @property
     def devices(self) -> Integers:
+        """The ids of the devices of all gateways that answer, ascending."""
         no_devices = integers(())  # for a fleet without gateways: NumPy joins at least one array
         return np.sort(np.concatenate([no_devices, *self.sites.values()]))
 
@@ -434,8 +435,9 @@ class GatewaysDriver(Driver):
         """
         now = time.monotonic()
         for stored in self._store.open_rounds():
-            is_of_another_run = self._run is not None and stored.run not in (None, self._run)
-            if is_of_another_run:
+            # A driver without a run, and a round without one, go with any other.
+            both_have_a_run = self._run is not None and stored.run is not None
+            if both_have_a_run and stored.run != self._run:
                 continue
             exchanges = self._tables.messages(stored.number)
             try:
@@ -451,9 +453,10 @@ class GatewaysDriver(Driver):
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        """Return `planned`, or the first number after it that no gateway and not this store has used.
+        """Return the number for a new round, from `planned` on.
 
-        Warns if gateways were asked rounds that this store does not know.
+        It is above all numbers that this store or a gateway has used. Warns if gateways were asked
+        rounds that this store does not know.
         """
         ours = last_number(self._store)
         theirs = self._roster.last_credible_round()
@@ -746,6 +749,7 @@ class GatewaysDriver(Driver):
             self._receive(min(_TICK, end - now), None)
 
     def stop(self) -> None:
+        """Have the other methods return soon. For another thread, or a signal handler."""
         super().stop()
         self._post.stop()
 

@@ -17,4 +17,5 @@ def alert_rules() -> str:
 
 
 def _resource(name: str) -> str:
+    """Return the text of a file of this package."""
     return (files("terngateway") / name).read_text()

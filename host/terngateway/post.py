@@ -60,7 +60,7 @@ class Post(ABC):
 
     @abstractmethod
     def sites(self) -> Mapping[str, bool]:
-        """The name of each registered gateway, and whether it can probably be reached now."""
+        """Return, by name of each registered gateway, whether it can probably be reached now."""
 
     @abstractmethod
     def send(self, site: str, payload: bytes) -> None:
@@ -68,7 +68,7 @@ class Post(ABC):
 
     @abstractmethod
     def condition(self) -> str:
-        """A sentence about what is wrong with the connection itself; "" where all is well."""
+        """Return a sentence about what is wrong with the connection itself; "" if nothing is."""
 
     def receive(self, timeout: float) -> list[Reply]:
         """Return the replies that have come since the last call.
@@ -88,7 +88,10 @@ class Post(ABC):
 
 
 def check_site(name: str) -> None:
-    """Raise UsageError unless `name` can be the name of a site."""
+    """Raise UsageError unless `name` can be the name of a site.
+
+    It is also the name of the site's directory, so it must be safe there.
+    """
     if not _NAME.fullmatch(name) or name in (SERVER, NODES):
         hint = f"up to 32 of A-Z a-z 0-9 _ -, such as north-1; not {SERVER!r} or {NODES!r}"
         raise UsageError(f"{name!r} cannot be the name of a site", hint)

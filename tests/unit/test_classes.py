@@ -15,6 +15,7 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import estimate
 from ternhost.learn.designs import DeviceClass, class_of
 from ternhost.learn.devices import Turns, most_turns
+from ternhost.learn.estimate import CategoryReports
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import design
@@ -206,7 +207,9 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
         for symbol, law, holder in zip(symbols, laws, holders, strict=True):
             probability *= law[symbol]
             counts[holder.class_number][symbol] += 1
-        parts = list(zip(CARDS_OF_CLASSES, counts, [None, None], strict=True))
+        parts = []
+        for card, class_counts in zip(CARDS_OF_CLASSES, counts, strict=True):
+            parts.append(CategoryReports(card, class_counts, hashed_reports=None))
         mean += float(probability) * np.array(estimate.combine_frequencies(parts).mean)
 
     weights = []  # of the classes: what a report tells, times their two and one reports

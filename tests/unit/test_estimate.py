@@ -14,6 +14,7 @@ from tern.collect import PRIME, hash_of
 from tern.fixed import ONE
 from ternhost import vectorised
 from ternhost.learn import estimate
+from ternhost.learn.estimate import CategoryReports
 from ternhost.privacy import base, certify, mechanisms
 
 
@@ -153,12 +154,18 @@ def share_covered(parts):
 def test_intervals_cover_rare_categories_too():
     card, devices = mechanisms.design("grr", "2", len(RARE)).decode(), 100
     random = np.random.default_rng(5)
-    parts = [(card, plain_counts(card, RARE, devices, random), None) for _ in range(300)]
+    parts = []
+    for _ in range(300):
+        counts = plain_counts(card, RARE, devices, random)
+        parts.append(CategoryReports(card, counts, hashed_reports=None))
     assert share_covered(parts) > 0.93  # intervals of 95 %
 
 
 def test_intervals_of_hashed_categories_cover_rare_ones_too():
     card, devices = mechanisms.design("grr", "2", 4).decode(), 100
     random = np.random.default_rng(5)
-    parts = [(card, hashed_support(card, RARE, devices, random), devices) for _ in range(300)]
+    parts = []
+    for _ in range(300):
+        support = hashed_support(card, RARE, devices, random)
+        parts.append(CategoryReports(card, support, hashed_reports=devices))
     assert share_covered(parts) > 0.93  # intervals of 95 %

@@ -42,19 +42,26 @@ class Part:
     def question(self, width: int, first: int = 0) -> Question:
         """Return the question that asks clients for these attributes.
 
+        The fields of a question are those for the gradient of a model; a question for attributes
+        uses them in its own way.
+
         width: the number of features in a record.
         first: the number of features that come before the attributes; they are never asked for.
         """
-        model, range_, hashed_categories = wire.CATEGORIES, 0, 0
-        if not self.categories:
-            model, range_ = wire.VALUES, range_of(self.design.tau)
+        is_numeric = not self.categories
+        model = wire.CATEGORIES
+        range_ = 0
+        hashed_categories = 0  # 0: categories are not hashed
+        if is_numeric:
+            model = wire.VALUES
+            range_ = range_of(self.design.tau)  # numbers are clipped to +-2**-range
         elif self.hashed:
             range_ = 1  # for categories it means that they are hashed
             hashed_categories = self.categories
         return Question(
             model=model,
-            parameters=flags_of(self.columns, width, first),
-            exponent=0,
+            parameters=flags_of(self.columns, width, first),  # 1 for each attribute asked for
+            exponent=0,  # so that the flags are whole numbers
             card=self.design.card.data,
             k=self.design.k,
             range=range_,
@@ -90,7 +97,8 @@ def range_of(tau: float | None) -> int:
     """
     if tau is None:
         return 0
-    mantissa, exponent = math.frexp(tau)  # tau = mantissa * 2**exponent, 0.5 for a power of two
+    # tau = mantissa * 2**exponent, where the mantissa is 0.5 if and only if tau is a power of two.
+    mantissa, exponent = math.frexp(tau)
     range_ = 1 - exponent
     is_possible = mantissa == 0.5 and 0 <= range_ <= wire.MAX_RANGE
     must = f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}"
@@ -119,16 +127,19 @@ def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
 def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass) -> list[Part]:
     """Divide the attributes of a table into parts, of which each client reports a single one.
 
+    All numeric attributes are one part. Categorical attributes are put together by their number of
+    categories.
+
     options: the mechanism for numbers, and how many attributes a client reports at once.
     device_class: the clients, which share an epsilon for a report.
     Raises UsageError for an attribute that cannot be reported.
     """
     parts = []
     for category_count, columns in columns_of(table).items():
-        if category_count == 0:
+        if category_count == 0:  # numbers
             k = options.choose_k([device_class], len(columns))
             parts.append(numeric_part(table, options.design(device_class, k)))
-        elif 2 <= category_count <= PRIME:
+        elif 2 <= category_count <= PRIME:  # as many as the hash can tell from each other
             parts += _categorical_parts(
                 options.k_rule, table, columns, size=category_count, device_class=device_class
             )
@@ -149,27 +160,32 @@ def _categorical_parts(
 ) -> list[Part]:
     """Return the parts for attributes that have the same number of categories.
 
-    Two protocols are compared, and the one with less variance is used. By generalised randomised
-    response a client reports k of the attributes at once: they make one part. By optimised local
-    hashing it reports a single one: each attribute is a part.
+    A part is a set of attributes that one question covers. Two protocols are compared, and the one
+    with less variance is used. By generalised randomised response ("grr") a client reports k of the
+    attributes at once, each at epsilon / k: they make one part. By optimised local hashing ("olh")
+    it reports a single one: each attribute is a part.
 
     rule: the rule that chooses k, one of K_RULES.
     columns: those of the attributes.
     size: the number of categories of each attribute.
     device_class: the clients, which share an epsilon for a report.
     """
-    epsilon, share = device_class.epsilon, device_class.share
+    epsilon, share = device_class.epsilon, device_class.share  # in millionths; of all clients
 
     def response_variance(k: int) -> float:
         """Return the variance of a frequency by one of k randomised responses in a report."""
         return frequency_variance(_response(size, epsilon // k), size)
 
+    # Cards are tables of probabilities, from which a device draws the symbol that it reports.
     hashing = _hashing(size, epsilon)
-    if size <= MAX_SYMBOLS:
+    can_be_symbols = size <= MAX_SYMBOLS  # a symbol for each category, without hashing
+    if can_be_symbols:
         k = coordinates_by_rule(rule, epsilon, len(columns), response_variance)
         hashed_variance = frequency_variance(hashing, size, hashed=True)
+        # A report of k attributes is worth k reports of one attribute.
         if response_variance(k) / k <= hashed_variance:
             card = _response(size, epsilon // k)
+            # No step of a model depends on the variance, so it is left at 0.
             design = ReportDesign(
                 card, k, variance=0.0, mechanism="grr", epsilon=epsilon, share=share
             )

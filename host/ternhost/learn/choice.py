@@ -78,8 +78,8 @@ def _implied_algorithm(
 ) -> str | None:
     """Return the algorithm that an option implies which only some algorithms have, or None.
 
-    These options are the unit of privacy and the method. The first algorithm that has the option is
-    returned.
+    These options are the unit of privacy, as in `--unit record`, and the method of collecting
+    numbers. The first algorithm that has the option, or this method, is returned.
 
     named: the options that the user named, by name.
     algorithms: those of the command, by name.
@@ -113,11 +113,15 @@ def _has_two_classes(named: Mapping[str, Any]) -> bool:
 def _missing_rows(named: Mapping[str, Any]) -> str | None:
     """Say why no public rows are known, as the end of a sentence; None if there are some.
 
-    named: the options that the user named.
+    Public rows are features of records that are nobody's secret. An algorithm that learns from one
+    answer of each device needs them. The user has not named a source of them, so that they can only
+    be those that a data set declares to be public.
+
+    named: the options that the user named, and their values.
     """
-    if "public" in named:
+    if "public" in named:  # --public none, as another value would be a source
         return ": there are to be no public rows"
-    if "dimension" in named:
+    if "dimension" in named:  # only the devices know their records: there is no data set
         return ": no public rows are known (--public FILE)"
     name = _dataset(named)
     if not suits_direct("logistic", datasets.load(name)):

@@ -109,10 +109,10 @@ class LearnedBy:
             text = f"{directory} has no model with probabilities"
             raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
 
-        classes = 1
+        classes = 1  # that have weights: of two classes in logistic regression only one has
         if result["labels"]:  # the names of several classes
             classes = len(result["labels"])
-        losses: dict[int, float | None] = {}
+        losses: dict[int, float | None] = {}  # of the model after each round
         for entry in result["history"]:
             losses[entry["round"]] = entry.get(LOG_LOSS)
         last_round = max(losses, default=0)
@@ -132,15 +132,16 @@ class LearnedBy:
 
     def require_for(self, dataset: Dataset) -> None:
         """Raise UsageError if a data set has other features or classes than the model."""
-        classes = 1
+        classes = 1  # that have weights: of two classes only one has
         if dataset.task == MULTICLASS:
             classes = len(dataset.classes)
         _, model_dimension = self.last.mantissas.shape
         suits = classes == self.classes and dataset.dimension == model_dimension
+        # The names of the features are known if the model was judged on a data set.
         if self.features and dataset.feature_names != self.features:
             suits = False
         if not suits:
-            hint = self.dataset
+            hint = self.dataset  # None: no data set is known that suits
             if self.dataset:
                 hint = f"--dataset {self.dataset}"
             text = f"the model of {self.directory} is of other data than {dataset.name}"
@@ -154,11 +155,12 @@ class LearnedBy:
         """
         if rounds == 1:
             return [self.last]
+        # Without a lock (beside), as the process that serves the fleet may have the store open.
         path = self._existing_store()
         with Store(path, create=False, beside=True) as store:
             models = store.models(self.name)  # by round
         assert self.last.round is not None
-        numbers = sorted(models.keys() | {self.last.round})
+        numbers = sorted(models.keys() | {self.last.round})  # of rounds that have a model
         if len(numbers) < 2:
             raise UsageError(f"{path} has no models of earlier rounds", "leave out --score-rounds")
 

@@ -53,9 +53,10 @@ def noise_card(epsilon: int) -> bytes:
     Raises UsageError.
     """
     noise_scale = 2 * MICRO / epsilon
-    # The symbols lie on a grid, and reach _REACH scales beyond the probabilities, on both sides.
+    # The symbols lie on a grid with a step of 2**-_GRID_BITS. They go from -reach to reach steps, so
+    # that there is room for noise of _REACH scales beyond the largest probability, 1.
     reach = math.ceil((1 + _REACH * noise_scale) * (1 << _GRID_BITS))
-    levels = min(2 * reach + 1, _MOST_LEVELS)
+    levels = min(2 * reach + 1, _MOST_LEVELS)  # the number of symbols
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
 
 

@@ -113,7 +113,8 @@ class Options(MechanismOptions, BudgetOptions, ClientOptions):
 def load(name: str) -> tuple[Table, int]:
     """Load the attributes that clients can report of a data set.
 
-    They are the attributes of its table if it has one, otherwise its features without the constant.
+    They are the attributes of its table if it has one, otherwise its features without the constant
+    feature 1, with which models have their intercept.
 
     name: the name of the data set, or NAME:PATH for one that is read from a file.
     Also returns how many features come before the attributes in the records of boards that were
@@ -123,6 +124,7 @@ def load(name: str) -> tuple[Table, int]:
     if name in datasets.TABLES:
         return datasets.TABLES[name](), 0
 
+    # A source of data sets, such as a format of files, may have tables with categories, too.
     source = datasets.SOURCES.get(kind)
     if source is not None and source.table is not None:
         file = None
@@ -150,6 +152,9 @@ class ClientData(NamedTuple):
 
 def client_data_for(name: str, population: Population, data: Table | None) -> ClientData:
     """Return what clients hold, and where the attributes to collect are in their records.
+
+    A record has features and a label. The result says how many features it has (width), and how
+    many of them come before the attributes (first).
 
     name: the name of the data set that they hold.
     population: the clients.
@@ -203,7 +208,8 @@ class Collect(Learner):
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """Plan which parts of their attributes the clients of each class report, and the rounds.
 
-        A class is a group of clients with the same epsilon.
+        A class is a group of clients with the same epsilon. A part is a set of attributes that one
+        question covers: numbers, or categorical attributes of the same kind.
 
         options: the `Options` of this module, or another method's.
         population: the clients that can be asked.
@@ -214,7 +220,8 @@ class Collect(Learner):
         require_everybody(population, "collecting")
         self._data = client_data_for(options.dataset, population, data)
         self.plan = self.make_plan(self._data.table)
-        self.modules = ("collect",)
+        self.modules = ("collect",)  # of the device library, that boards need
+        # A client may be asked for any part of its class: so its budget must suffice for each.
         self.designs = [_dearest_design(parts) for parts in self.plan]
 
         # Hashed categories need each report by itself, since each device has a hash of its own.
@@ -240,20 +247,25 @@ class Collect(Learner):
     def _plan_rounds(self, population: Population) -> None:
         """Set how many rounds, clients and reports there will be, and what each client holds.
 
+        A run has a single round. A fleet with a schedule is served round after round, perhaps
+        without an end; then the number of rounds is None.
+
+        population: the clients, and whether the host knows their records (it does if it gave them).
         Raises UsageError if the user asks for more clients than there are.
         """
         schedule = population.schedule
         self.rounds = 1
-        if schedule:  # the fleet is served round after round
+        if schedule:
             self.rounds = schedule.rounds
         self.times = self.rounds or 1  # that a client reports; without an end, a round counts
-        self.clients = self.options.clients or None
+        self.clients = self.options.clients or None  # None: all, or as many as follow from below
         if population.knows_records:
             records = self._data.records
             available = population.clients or len(records)
             hint = f"ask for --clients {available} or fewer"
             require_clients(self.clients, available, " to report", hint)
             if not schedule and not self.clients:
+                # As many as the fleet has, else as it can make, else one for each record.
                 wanted = population.clients or population.most or available
                 self.clients = min(available, wanted)
             order = np.random.default_rng(self.options.seed).permutation(len(records))
@@ -280,7 +292,8 @@ class Collect(Learner):
         devices: all devices of the run.
         """
         cohorts: list[Cohort] = []
-        # Parts are drawn anew in each round, and independently of the classes, whose seed is small.
+        # Parts are drawn anew in each round. The seed of the classes is far below 2**32, so that this
+        # one, which has the round in its upper bits, differs from it: both draws are independent.
         seed_of_parts = self.options.seed + ((self._round + 1) << 32)
         asked = devices[: self.clients]
         for members in by_class(self.designs, asked, self.options.seed):
@@ -299,7 +312,8 @@ class Collect(Learner):
 
         devices: not needed, as the counts of the result are complete.
         """
-        # The class of the question, and the number of its part within the class.
+        # What was asked is found by the key of a question: the number of the class of clients, and
+        # the number of the part of the attributes within the class.
         part_of_question = {}
         for class_number, parts in enumerate(self.plan):
             for part_number, part in enumerate(parts):
@@ -310,7 +324,7 @@ class Collect(Learner):
             part = self.plan[class_number][part_number]
             self.counts[class_number][part_number] += _counts_of(part, cohort, result.number)
             self._reports[class_number][part_number] += cohort.reports
-        self._most = max(self._most, result.reports)
+        self._most = max(self._most, result.reports)  # as many clients have reported at least
         self._round += 1
 
     def state(self) -> dict[str, Any]:
@@ -344,7 +358,7 @@ class Collect(Learner):
         for class_reports in self._by_class():
             for part_reports in class_reports:
                 part_summaries.append(self._part_summary(part_reports))
-                taus.append(part_reports.part.design.tau or 1.0)
+                taus.append(part_reports.part.design.tau or 1.0)  # None: nothing is clipped
         result = {
             "dataset": self.options.dataset,
             "method": self.options.method,
@@ -408,12 +422,14 @@ class Collect(Learner):
         names = self._data.table.numeric_names
         if not names:
             return []
+
+        # For each class of clients: what was reported, and that numbers were clipped to +-tau.
         counts, taus = [], []
         reports = np.zeros(len(names), np.int64)
         for class_reports in self._by_class():
-            numbers = class_reports[0]  # they are the first part of each class
+            numbers = class_reports[0]  # all numbers are one part, the first of each class
             counts.append((numbers.part.design.card, numbers.counts))
-            taus.append(numbers.part.design.tau or 1.0)
+            taus.append(numbers.part.design.tau or 1.0)  # None: to [-1, 1]
             reports += numbers.counts.sum(axis=1)
         means, intervals = self.means(counts, taus)
 
@@ -477,12 +493,13 @@ class Collect(Learner):
             entries.append(entry)
         return entries
 
-    def _reports_about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
+    def _reports_about(self, column: int) -> list[estimate.CategoryReports]:
         """Return the reports about a categorical attribute, in the form of `combine_frequencies`.
 
-        Each class and part that has the attribute gives a card, the counts of the categories, and
-        the number of reports. That is None if categories are not hashed, since it follows from the
-        counts.
+        There is an entry for each class of clients and each part of the attributes that has this
+        one.
+
+        column: the number of the attribute, in the order of the table.
         """
         rows = []
         for class_reports in self._by_class():
@@ -493,7 +510,9 @@ class Collect(Learner):
                 hashed_reports = None
                 if part.hashed:
                     hashed_reports = reports
-                rows.append((part.design.card, column_counts, hashed_reports))
+                rows.append(
+                    estimate.CategoryReports(part.design.card, column_counts, hashed_reports)
+                )
         return rows
 
     @classmethod
@@ -529,25 +548,28 @@ def _finite_or_none(values: Floats) -> list[float | None]:
 
 
 def _key(question: Question) -> tuple[Any, ...]:
-    """Return what tells the questions for different parts of the attributes from each other.
+    """Return a key for a dictionary by which the part that a question asks for can be found.
 
-    Two questions for the same part have the same key, which can be one of a dictionary.
+    A part is a set of attributes that one question covers. Two questions for the same part have the
+    same key, and questions for different parts have different ones.
     """
     return (
-        question.model,
-        question.range,
-        tuple(question.parameters),
-        bytes(question.card),
-        question.k,
+        question.model,  # numbers or categories
+        question.range,  # how numbers are clipped, or whether categories are hashed
+        tuple(question.parameters),  # a flag for each feature: whether it is asked for
+        bytes(question.card),  # the table that perturbs what is reported
+        question.k,  # how many attributes a client reports
     )
 
 
 def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
-    """Return what the reports of a round say about the attributes of a part.
+    """Return what the reports of a round say about the attributes that one question covered.
 
-    For plain reports these are counts of symbols (attributes x symbols). A hashed report supports
-    several categories; for these the result has the support of each category (1 x categories).
+    For plain reports these are counts of symbols (attributes x symbols). If categories are hashed,
+    a device reports a bucket of its own hash, which supports all categories in it; then the result
+    is how many reports support each category of the only attribute (1 x categories).
 
+    part: the attributes, and how they are reported.
     cohort: the devices that reported the part, and their answers.
     number: the number of the round, on which the hash of each device depends.
     """

@@ -91,8 +91,13 @@ class Radius:
     def learn(self, excess: float, noise: float) -> None:
         """Move the radius so that it clips the right share of the units.
 
-        The clipped share is about linear in the logarithm of the radius, with the slope -_SLOPE. So
-        a Kalman filter estimates the logarithm of the right radius.
+        A unit is a run of records, whose summed gradient is clipped to the radius. The clipped
+        share is about linear in the logarithm of the radius, with the slope -_SLOPE. So a Kalman
+        filter estimates the logarithm of the right radius:
+
+            log radius += gain * excess,   where gain = V s / (V s**2 + variance of excess)
+
+        V is the variance of the estimate so far, and s is _SLOPE.
 
         excess: the share of units that were clipped in the last round, less what it should be.
         noise: the standard deviation of the noise in `excess`.
@@ -100,8 +105,10 @@ class Radius:
         # The variance of `excess` that is expected: by the radius, by noise, and by the slope.
         predicted_variance = self.variance * _SLOPE**2 + noise**2 + _SLOPE_ERROR**2
         gain = self.variance * _SLOPE / predicted_variance
+        # The observation makes the estimate more certain; then the right radius drifts.
         self.variance = self.variance * (1 - gain * _SLOPE) + _DRIFT**2
-        excess = min(max(excess, -_CLIPPED), 1 - _CLIPPED)  # a share is from 0 to 1
+        # Noise may lead beyond what is possible: a share, which is excess + _CLIPPED, is from 0 to 1.
+        excess = min(max(excess, -_CLIPPED), 1 - _CLIPPED)
         moved = self.value * math.exp(gain * excess)
         self.value = min(max(moved, self._least), self._most)
 
@@ -126,9 +133,12 @@ class Descent:
     """
 
     def __init__(self, facts: PublicFacts, size: float = 1.0) -> None:
-        """Choose the number of rounds and the first radius.
+        """Choose the number of rounds and the first radius, to which gradients are clipped.
 
-        facts: what everybody may know of the run.
+        A unit is a run of records that are protected together; its gradient is the sum of theirs.
+
+        facts: what everybody may know of the run, such as the number of records of a board and rho,
+            the privacy budget in zCDP.
         size: the norm |x| of a record's features, rather too small. It is at least 1, since the
             constant 1 is among the features.
         """
@@ -143,12 +153,14 @@ class Descent:
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
         # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
         # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
-        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d).
+        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d). The factor 16 is of
+        # the order of residual * _STEEPNESS / curvature, which is 10 for logistic regression.
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
 
-        # The gradients of the records of a unit have random directions: their sum grows as
-        # sqrt(unit).
+        # The gradient of a record is its residual times its features. The gradients of the records
+        # of a unit have random directions, so that their sum grows as sqrt(unit). It is at most
+        # 2 sqrt(d) for each record.
         first_radius = size * facts.residual * math.sqrt(facts.unit)
         most_radius = 2 * facts.unit * math.sqrt(facts.features)
         self._radius = Radius(first_radius, most_radius)
@@ -174,15 +186,17 @@ class Descent:
 
     @property
     def tally(self) -> tuple[float, float]:
-        """What each unit adds to a tally that boards report: a clipped unit, and any other one.
+        """What a clipped unit adds to a tally, and what any other unit does, in units of `radius`.
 
-        Both are in the units of `radius`. In the first round they are equal, so that the tally
-        counts units. Later the tally is 0 if a share _CLIPPED of the units are clipped, however
-        many there are.
+        Boards report the tally, a noisy counter, together with the sum of their units' gradients.
+        In the first round both numbers are equal, so that the tally counts units. Later they are
+        such that the tally is 0 if a share _CLIPPED of the units are clipped, however many units
+        there are; so it shows whether the radius clips too many.
         """
         for_clipped = _TALLY * self.radius
         if self.round == 0:
             return for_clipped, for_clipped
+        # The solution of _CLIPPED * for_clipped + (1 - _CLIPPED) * for_other = 0.
         for_other = -for_clipped * _CLIPPED / (1 - _CLIPPED)
         return for_clipped, for_other
 
@@ -199,14 +213,17 @@ class Descent:
 
         If no board answered, the model stays as it is.
 
-        total: the sum of all clipped gradients, with noise (a value for each weight).
-        tally: the sum of a counter that units, runs of records, add to (see `tally`), with noise.
+        A unit is a run of records that are protected together.
+
+        total: the sum of the clipped gradients of all units, with noise (a value for each weight).
+        tally: what all units added to a counter, with noise. It shows how many units there are, or
+            how many were clipped (see the property `tally`).
         sigma: the standard deviation of the noise that each board added to each sum.
         boards: how many answered.
         """
         if boards:
-            deviation = sigma * math.sqrt(boards)
-            records = self._learn_tally(tally, deviation, boards)
+            deviation = sigma * math.sqrt(boards)  # of the noise in the sum over all boards
+            records = self._learn_tally(tally, deviation, boards)  # as many as they have
             mean_gradient = np.asarray(total, np.float64) / records
             self.move(mean_gradient, deviation / records)
         self.round += 1
@@ -214,27 +231,30 @@ class Descent:
     def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
         """Learn from the tally of a round: the number of records, or the share of clipped units.
 
-        The first round counts units; the later ones correct the radius of clipping.
+        The tally is a noisy counter to which every unit, a run of records, adds something. In the
+        first round all add the same, so that it counts units. Later clipped units add more than
+        others, so that it shows whether the radius of clipping is right.
 
         tally: the sum of what all units added to it, with noise.
         deviation: the standard deviation of that noise.
         boards: how many answered.
         Returns the number of records that they are believed to have.
         """
-        for_clipped, for_other = self.tally
+        for_clipped, for_other = self.tally  # what a unit added
         facts = self.facts
-        units = facts.units * boards / facts.boards  # nominal number
+        units = facts.units * boards / facts.boards  # the nominal number, of these boards
         counts_units = for_clipped == for_other
         if counts_units:
             nominal_tally = for_clipped * units
             measured_share = tally / nominal_tally
             noise = deviation / nominal_tally
-            # The posterior mean, where the prior has the mean 1 and the deviation _UNSURE.
+            # The posterior mean of the true number as a share of the nominal one: the measured
+            # share, weighted against a prior of mean 1 and standard deviation _UNSURE.
             prior_variance = _UNSURE**2
             believed = 1 + (measured_share - 1) * prior_variance / (prior_variance + noise**2)
             self._record_share = min(max(believed, _LEAST_RECORDS), _MOST_RECORDS)
         else:
-            # The tally is (clipped share - _CLIPPED) times this.
+            # The tally is (clipped share - _CLIPPED) times this scale.
             scale = (for_clipped - for_other) * units * self._record_share
             self._radius.learn(tally / scale, deviation / scale)
         return facts.records * boards * self._record_share
@@ -243,12 +263,19 @@ class Descent:
         """Make a step of the model against the mean gradient of a record.
 
         The learning rate is as large as the curvature of the loss allows, _STEEPNESS / (curvature
-        |x|**2). But noise alone may carry a weight no further than _WALK in all rounds; for
-        regression that is counted in residuals, whose size is unknown.
+        |x|**2), where x are the features of a record. But noise alone may carry a weight no further
+        than _WALK in all rounds; for regression that is counted in residuals, whose size is unknown.
 
+        The norm |x| is not known, either. For classifiers it follows from the radius to which
+        gradients are clipped, since a gradient is a residual, of known size, times x. For
+        regression only its upper bound is known, the root of the number of features.
+
+        gradient: a value for each weight.
         noise: the standard deviation of each value of the gradient.
         """
         facts = self.facts
+        # The radius is for a unit, a run of records. Their gradients have random directions, so that
+        # the norm of the sum grows as the root of their number.
         record_radius = self.radius / math.sqrt(facts.unit)
         largest_norm = math.sqrt(facts.features)  # of |x|
         if facts.model == LINEAR:

@@ -60,11 +60,11 @@ class Turns:
     """Whose turn it is: every client takes part once, in random order, before any does again."""
 
     def __init__(self, clients: int, group: int, seed: int) -> None:
-        """Begin before the first round.
+        """Prepare to divide clients among rounds: all take part once before any does again.
 
-        clients: how many there are.
-        group: how many a round asks.
-        seed: what the random order depends on.
+        clients: the number of clients.
+        group: how many of them a round asks; a larger number than `clients` means all.
+        seed: the seed of the random order.
         """
         self.clients = clients
         self._group = max(1, min(group, clients))
@@ -75,8 +75,8 @@ class Turns:
         """Go back to the time before the first round."""
         self._rng = np.random.default_rng(self._seed)
         self._queue: Indices = np.empty(0, np.int64)  # clients that wait for their turn, in order
-        self._rounds = 0  # drawn so far
-        self._last: Indices = self._queue  # the group of the last of them
+        self._rounds_drawn = 0
+        self._last_group: Indices = self._queue  # of the last round that was drawn
 
     def group(self, number: int) -> Indices:
         """Return the clients (from 0) that a round asks, if all clients take turns in random order.
@@ -88,23 +88,27 @@ class Turns:
         asks_everybody = self._group == self.clients
         if asks_everybody:
             return np.arange(self.clients)
-        if number < self._rounds - 1:
+        last_round = self._rounds_drawn - 1
+        if number < last_round:  # earlier groups are not stored
             self._begin()
-        while self._rounds <= number:
+        while self._rounds_drawn <= number:
             self._draw()
-        return self._last
+        return self._last_group
 
     def _draw(self) -> None:
-        """Draw the clients of the next round from the queue, which is refilled when it runs out."""
+        """Take the clients of the next round from the queue, which is refilled when it runs out.
+
+        The queue has the clients in the order in which rounds will ask them.
+        """
         if len(self._queue) < self._group:
             # Everybody gets another turn. Those who still wait for theirs come last in the new
             # pass, too, so that nobody is twice in a group.
             not_waiting = np.setdiff1d(np.arange(self.clients), self._queue)
             next_pass = [self._rng.permutation(not_waiting), self._rng.permutation(self._queue)]
             self._queue = np.concatenate([self._queue, *next_pass])
-        self._last = self._queue[: self._group]
+        self._last_group = self._queue[: self._group]
         self._queue = self._queue[self._group :]
-        self._rounds += 1
+        self._rounds_drawn += 1
 
 
 def most_turns(clients: int, group: int, rounds: int) -> int:

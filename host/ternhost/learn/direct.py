@@ -106,6 +106,10 @@ class Direct(Learning):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Plan the rounds, and choose what a report is about.
 
+        Each device answers once, in one of a few rounds. The model is fitted to all answers by
+        `Observations`, for which rows of features, without labels, stand for the population. If it
+        turns out to be better, the second half of the devices go on by descent.
+
         options: the `Options` of this module.
         population: the devices that can be asked.
         data: the data set to learn from, instead of the one that the options name.
@@ -117,7 +121,7 @@ class Direct(Learning):
             hint = "name --algorithm fedsgd, or --model logistic"
             raise UsageError(f"one answer of each device learns no {self.model} model", hint)
 
-        # What is known, and what has been learned from it.
+        # The rows, and what has been learned so far.
         self._public = self._public_rows()
         self._observations = self._empty_observations(None)
         self._features: Observation | None = None  # the mean direction of the features
@@ -125,19 +129,20 @@ class Direct(Learning):
         self._descent: FedSGD | None = None  # by which the second half of the devices goes on
         self._round = 0  # how many have ended
 
-        # The plan.
+        # The plan, for as many reports as are expected.
         expected = options.reports or population.clients or population.devices or _REPORTS
         self._second_half = slice(expected // 2, expected)  # of the clients
         self._plan_rounds(expected)
         self._choose_designs(expected)
-        self.modules = self._modules()
+        self.modules = self._modules()  # of the device library, that boards need
         self.holdings = self._training_records(reserved=self._public.reserved)
 
     def _public_rows(self) -> public.PublicRows:
         """Return features of records that everybody may know, to stand for those of the devices.
 
         They are the rows that the user names, else those that the data set declares to be public,
-        unless the devices are to report their features instead.
+        unless the devices are to report their features instead. The result also says which records
+        of the data set they are, since no device may hold these.
         """
         text = self.options.public
         devices_report_features = self.options.moments is not None
@@ -155,7 +160,7 @@ class Direct(Learning):
         descent as the user wants.
         """
         schedule, then = self._population.schedule, self.options.then
-        if schedule:
+        if schedule:  # the fleet is served round after round
             if then == FedSGD.name:
                 text = "devices that are served answer whenever they are awake: no half of them is left"
                 raise UsageError(text, "serve --algorithm fedsgd, or leave out --then")
@@ -170,7 +175,7 @@ class Direct(Learning):
         if then == FedSGD.name and expected < 2:
             raise UsageError("one device has no second half to descend", "leave out --then")
         self.reports = self.clients = expected
-        rounds = _ROUNDS_WITHOUT_ROWS
+        rounds = _ROUNDS_WITHOUT_ROWS  # more, as devices have to report their features, too
         if self._feature_share == 0:
             rounds = _ROUNDS
         self.rounds = min(rounds, expected)
@@ -217,8 +222,9 @@ class Direct(Learning):
     def _choose_designs(self, reports: int) -> None:
         """Choose what a report has: one symbol about the whole gradient, or k coordinates of it.
 
-        The choice has the least expected error of the model's scores. Sets `designs`, and `_range`,
-        the r by which devices clip a coordinate to +-2**-r; that is None for whole gradients.
+        The choice has the least expected error of the model's scores. Sets `designs`, with the
+        report of each class of devices (those with the same epsilon), and `_range`, the r by which
+        devices clip a coordinate to +-2**-r; that is None for whole gradients.
 
         reports: the number of reports of the run.
         """
@@ -231,7 +237,8 @@ class Direct(Learning):
         if self._public.rows is None:  # nothing is known of how large values are
             return
 
-        # Whole gradients, clipped to the radius DIRECTION; designs are for a radius of 1.
+        # Whole gradients, clipped to the radius DIRECTION, which is so small that only their
+        # directions are left. Designs are for a radius of 1, and variances grow with its square.
         variances = [design.variance for design in self._vector_designs]
         variance = _combined_variance(self._vector_designs, variances) * DIRECTION**2
         least_error = self._error_at(variance / reports, radius=DIRECTION)
@@ -272,13 +279,15 @@ class Direct(Learning):
     ) -> float:
         """Return the squared error of the model's scores that is expected after a first round.
 
-        It serves to compare kinds of reports. In the first round gradients are taken at weights of
-        0.
+        It serves to compare kinds of reports: less noise may be paid for by more clipping. In the
+        first round gradients are taken at weights of 0.
 
         variance: the variance of the noise in each value of the mean gradient.
         radius: the norm to which devices clip whole gradients, if they do.
         tau: the size to which they clip each value, if they do.
         """
+        # An observation stands for the question: how gradients are clipped, and with how much noise
+        # they are answered. The gradient itself is not used.
         zeros = np.zeros(self.d)
         question = Observation(
             weights=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
@@ -332,8 +341,9 @@ class Direct(Learning):
         clients: how many there are, or how many have not answered.
         """
         schedule = self._population.schedule
-        if schedule:
+        if schedule:  # the fleet is served round after round
             order = np.random.default_rng([self.options.seed, self._round]).permutation(clients)
+            # A share of the fleet, not of those that are left.
             group_size = schedule.group(max(clients, self._population.devices))
             return np.sort(order[:group_size])
         return np.arange(self._asked_by(self._round), self._asked_by(self._round + 1))
@@ -385,8 +395,11 @@ class Direct(Learning):
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Fit the model to all answers so far, or make a step of descent if that has begun.
 
-        After the first half of the devices, descent begins if it is expected to be better.
+        Most answers are about gradients. Where there are no public rows, some are about features,
+        and show which rows to make up. After the first half of the devices, descent begins if it is
+        expected to be better.
 
+        result: the answers of a round. A cohort has those of devices that got the same question.
         devices: the same devices as those given to `cohorts`.
         """
         if self._descent:
@@ -398,7 +411,7 @@ class Direct(Learning):
         for cohort in result.cohorts:
             if not cohort.reports:
                 continue
-            if cohort.question.model == VALUES:
+            if cohort.question.model == VALUES:  # features are asked for as plain values
                 feature_cohorts.append(cohort)
             else:
                 gradient_cohorts.append(cohort)
@@ -412,7 +425,7 @@ class Direct(Learning):
         has_answers = bool(feature_cohorts or gradient_cohorts)
         has_gradients = self.last_gradient is not None  # of this or an earlier round
         if has_answers and has_gradients:
-            self._observations.fit()
+            self._observations.fit()  # which shrinks the weights; `lengthened` makes up for that
             self._model = self._observations.lengthened()
         if self._is_half_done and self._descent_is_better():
             self._descend()
@@ -420,15 +433,17 @@ class Direct(Learning):
     def _learn_features(self, cohorts: Sequence[CohortCounts]) -> None:
         """Make up rows anew, by the mean direction of the features that devices have reported.
 
-        The gradients that were observed so far stay; only the rows change.
+        Rows of features stand for the population when a model is fitted to gradients. The gradients
+        that were observed so far stay; only the rows change.
 
         cohorts: the answers of this round to questions for the direction of features.
         """
         observation, _ = observation_of(cohorts)
         joined = None
-        if self._features:
+        if self._features:  # of earlier rounds, unless they were clipped in another way
             joined = self._features.joined(observation)
         self._features = joined or observation
+        # The state has the observed gradients, and not the rows.
         state = self._observations.state()
         self._observations = self._empty_observations(self._features)
         self._observations.restore(state)
@@ -446,19 +461,25 @@ class Direct(Learning):
     def _descent_is_better(self) -> bool:
         """Tell whether the second half of the devices shall go on by descent.
 
-        That is so if the user wants it, or if descent is expected to learn more from them: if rows
-        that suit the population are too few for such clear answers, or if no rows suit and the
-        first gradient is clear.
+        Descent needs no rows: features that stand for the population when a model is fitted. It is
+        used if the user wants it, or if it is expected to learn more from them: if rows that suit
+        the population are too few for such clear answers, or if no rows suit and the first gradient
+        is clear.
         """
         then = self.options.then
-        if then != "auto" or self.last_gradient is None:
+        is_chosen_by_user = then != "auto"
+        if is_chosen_by_user or self.last_gradient is None:
             return bool(then == FedSGD.name)
         if self._observations.rows_suit:
             return self._observations.rows_error_over_noise >= _LIMITED
         return self._observations.signal_to_noise >= _CLEAR
 
     def _descend(self) -> FedSGD:
-        """Begin a descent at the model so far, with the second half of the devices; return it."""
+        """Begin a gradient descent at the model so far, and return it.
+
+        Only the second half of the devices take part, since the others have answered. Each of them
+        reports once.
+        """
         shared_options = {}
         for name in names_of(LearningOptions):
             shared_options[name] = getattr(self.options, name)
@@ -487,6 +508,7 @@ class Direct(Learning):
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         features, descent = None, None
         if self._features:
+            # The mean direction of the features, and the variance of its noise.
             features = [self._features.gradient.tolist(), self._features.variance]
         if self._descent:
             descent = self._descent.state()
@@ -503,8 +525,9 @@ class Direct(Learning):
         with reading_state("one answer of each device"):
             self._round = int(state["round"])
             self.last_gradient = state["last"]
-            if state["features"]:
+            if state["features"]:  # devices have reported them, where there are no public rows
                 direction, variance = state["features"]
+                # As in `_feature_question`: without weights, and clipped to the norm 1.
                 self._features = Observation(
                     weights=np.zeros(self.d),
                     gradient=np.array(direction, float),
@@ -514,7 +537,7 @@ class Direct(Learning):
                 self._observations = self._empty_observations(self._features)
             self._observations.restore(state["seen"])
             self._model = self._observations.lengthened()
-            if state["descent"]:
+            if state["descent"]:  # a gradient descent had begun
                 self._descend().restore(state["descent"])
 
     def optimisation(self) -> dict[str, Any]:
@@ -546,8 +569,8 @@ class Direct(Learning):
                 "suited": observations.rows_suit,
                 "misfit": observations.misfit,
             },
-            "weights_error": observations.deviations().tolist(),
-            "taus": {},
+            "weights_error": observations.deviations().tolist(),  # standard deviations
+            "taus": {},  # how many rounds clipped values to which tau; only a descent does so
             "then": None,
         }
         if descent:
@@ -618,24 +641,27 @@ def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estima
     An observation has the mean gradient, and one variance for the noise in all of its values. A
     value that nobody reported counts as 0, which raises that variance. Also returns the estimated
     means with their intervals.
+
+    cohorts: what each class of devices reported. A class has an epsilon, and so a card (a certified
+        table of probabilities, from which devices draw what they report), of its own.
     """
     question = cohorts[0].question  # the same for all classes but for the card
-    tau = 2.0**-question.range
-    radius = None
+    tau = 2.0**-question.range  # devices clipped each value to +-tau
+    radius = None  # they did not clip whole gradients
     has_projections = cohorts[0].vectors is not None
-    if has_projections:
+    if has_projections:  # each report is a direction for a whole gradient, clipped to a radius
         radius = projection.real_radius(projection.of(cohorts[0].card), question.range)
         means = estimate.mean_of_projections(*cohorts)
     else:
         counts = [(cohort.card, cohort.counts) for cohort in cohorts]
         means = estimate.combine(counts, bound=True, tau=tau)
 
-    weights = np.zeros(len(means.mean))
-    if question.model == LOGISTIC:
+    weights = np.zeros(len(means.mean))  # at which the gradients were taken
+    if question.model == LOGISTIC:  # otherwise features were asked for, which have no weights
         weights = np.array(question.parameters, np.float64) * 2.0**question.exponent
     errors = means.standard_error
     variance = float(np.square(errors).mean())
-    if not math.isfinite(variance):  # nobody reported some of the coordinates
+    if not math.isfinite(variance):  # nobody reported some of the coordinates: their error is nan
         is_reported = np.isfinite(errors)
         mean_square = float(np.square(errors[is_reported]).mean())
         variance = mean_square * len(is_reported) / max(1, is_reported.sum())

@@ -6,7 +6,7 @@ coordinate is unbiased for all devices.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -81,9 +81,11 @@ def _numbers(values: Floats) -> list[float | None]:
 
 
 class _CardValues(NamedTuple):
+    """What the symbols of a card stand for, and how noisy one reported value is."""
+
     values: Floats  # of each symbol
-    worst_variance: float
-    worst_second_moment: float
+    worst_variance: float  # the largest for any input in [-1, 1]
+    worst_second_moment: float  # likewise, around 0
 
 
 @lru_cache(maxsize=256)
@@ -218,8 +220,9 @@ def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) 
 
     card: the table that perturbs values.
     counts: how often each symbol was reported for each coordinate (d x symbols).
-    scale: values were divided by it before they were clipped.
-    bound: whether to take the variance of a report from the card instead of the sample.
+    scale: devices divided values by it, and clipped them to [-1, 1].
+    bound: whether to take the variance of a report from the card instead of the sample. The card
+        gives the second moment at the worst input, which is never too small.
     Raises ValueError for counts of another shape.
     """
     values, worst_variance, worst_second_moment = _card_values(bytes(card.data))
@@ -230,6 +233,7 @@ def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) 
     reports = matrix.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):  # replaced below where nobody reported
         mean = matrix @ values / reports
+        # The usual estimator (sum of x**2 - n mean**2) / (n - 1), of n reports.
         sample_variance = (matrix @ values**2 - reports * mean**2) / (reports - 1)
     is_sample_used = (reports >= _LARGE) & (not bound)
     variance = np.where(is_sample_used, np.maximum(sample_variance, 0), worst_second_moment)
@@ -259,8 +263,10 @@ def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
     for cohort in cohorts:
         if cohort.vectors is None:
             raise ValueError("these cards are no projections")
+        # Devices multiplied their vectors by 2**range_, so the radius in real units depends on it.
         body, range_ = projection.of(cohort.card), cohort.question.range
         weight = 1 / projection.variance(body, range_)  # of one report
+        # `unit` is the constant of the card by which a direction becomes an estimated vector.
         weighted_sum += weight * projection.unit(body, range_) * cohort.vectors
         precision += weight * cohort.reports
         reports += cohort.reports
@@ -275,9 +281,10 @@ def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
 
 
 def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
-    """Estimate the total of each value over all reporting clients, and its standard error.
+    """Estimate the total of each value over all reporting clients; also return its standard error.
 
-    Totals are in real units, but for the tally, which comes last and is in its own integer units.
+    Each client reports sums over its own records, with noise. The last value is a tally, a counter.
+    Totals are in real units, but for that of the tally, which is in its own integer units.
     Both are nan for a value that nobody reported. If a report has k of v values, a total is the sum
     over the clients that reported the value, divided by their share. The error is that of the noise
     alone.
@@ -286,30 +293,48 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
         cards (the tables of noise).
     Raises ValueError for cards that are no sums.
     """
-    # Counts of the same card and question, from several cohorts or sites, are added up.
-    pools: dict[tuple[bytes, int, int], tuple[Any, int]] = {}
-    for cohort in cohorts:
-        key = bytes(cohort.card.data), cohort.question.range, cohort.k
-        counts, reports = pools.get(key, (0, 0))
-        pools[key] = counts + cohort.counts, reports + cohort.reports
-
     value_count = len(cohorts[0].counts)
     total, variance = np.zeros(value_count), np.zeros(value_count)
-    for (card_data, range_, _), (counts, reports) in pools.items():
-        card = cards.decode(card_data)
+    for pool in _pools_by_card(cohorts):
+        card = cards.decode(pool.card_data)
         if card.shape != cards.SUM:
             raise ValueError("totals need cards of sums")
         body = sums.of(card)
-        pool_total, variance_of_report = _total_in_grid_steps(body, counts)
+        pool_total, variance_of_report = _total_in_grid_steps(body, pool.counts)
 
         # From the clients that reported a value to all that reported, and to real units.
-        value_reports = counts.sum(axis=1)
-        inverse_share = reports / np.maximum(value_reports, 1)
+        value_reports = pool.counts.sum(axis=1)
+        inverse_share = pool.reports / np.maximum(value_reports, 1)
         scale = np.where(value_reports > 0, inverse_share, np.nan)
-        scale[:-1] *= sums.grid(body, range_)  # all but the tally
+        scale[:-1] *= sums.grid(body, pool.range)  # all but the tally
         total += scale * pool_total
         variance += scale**2 * value_reports * variance_of_report
     return total, np.sqrt(variance)
+
+
+@dataclass
+class _Pool:
+    """The reports of all cohorts that answered the same question with the same card."""
+
+    card_data: bytes  # the card (the table of noise) as bytes
+    range: int  # of the question: devices multiplied values by 2**range
+    counts: Counts  # how often each symbol was reported (values x symbols)
+    reports: int
+
+
+def _pools_by_card(cohorts: Iterable[CohortCounts]) -> list[_Pool]:
+    """Add up the counts of cohorts, perhaps of several sites, with the same card and question."""
+    pools: dict[tuple[bytes, int, int], _Pool] = {}
+    for cohort in cohorts:
+        card_data, range_ = bytes(cohort.card.data), cohort.question.range
+        key = card_data, range_, cohort.k
+        if key in pools:
+            pool = pools[key]
+            pool.counts = pool.counts + cohort.counts
+            pool.reports += cohort.reports
+        else:
+            pools[key] = _Pool(card_data, range_, cohort.counts, cohort.reports)
+    return list(pools.values())
 
 
 def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
@@ -319,8 +344,11 @@ def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
     counts: how often each symbol was reported (values x symbols).
     """
     symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
+    # The middle symbol stands for 0.
     values_of_symbols = (np.arange(body.symbols) - body.symbols // 2) * symbol_width
-    if symbol_width > 1:  # the mean of these steps is half a step below the symbol's
+    # Devices round to the next symbol, up if in the middle: so the steps that share a symbol lie
+    # from half a width below it to one less above it, and their mean is half a step below it.
+    if symbol_width > 1:
         values_of_symbols = values_of_symbols - 0.5
     # The variance of a uniform integer among `symbol_width`, beside that of the noise.
     rounding_variance = (symbol_width**2 - 1) / 12
@@ -347,21 +375,25 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """Return the probabilities that a report supports its sender's category, and any other one.
 
-    From these two the frequency of each category follows without bias (Wang et al., USENIX Security
-    2017). There are two protocols: generalised randomised response, where a report supports the
-    category that it names, and optimised local hashing, where it supports all categories in a
-    bucket.
+    A report supports a category if it may be of a sender that has it. From these two probabilities
+    the frequency of each category follows without bias (Wang et al., USENIX Security 2017). There
+    are two protocols: generalised randomised response, where a report supports the category that it
+    names, and optimised local hashing, where categories are hashed to buckets, and a report
+    supports all categories in the bucket that it names.
 
     card: the table by which categories, or buckets, are perturbed.
     hashed: whether categories are hashed to buckets first (arithmetic.md).
     Raises ValueError for a card that is no randomised response.
     """
+    # A window card draws a symbol near the true one with a higher probability than all others. Of
+    # window 1, only the true symbol itself is near: that is randomised response.
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")
-    same = card.threshold / cards.T  # the probability of the true symbol
-    other = (1 - same) / (card.symbols - 1)
+    same = card.threshold / cards.T  # the probability of the true symbol, in fixed point
+    other = (1 - same) / (card.symbols - 1)  # all other symbols are equally likely
     if hashed:
-        # Two categories share a bucket with the probability `collision`.
+        # A hash is uniform from 0 to PRIME - 1, and its bucket is the remainder of a division by
+        # the number of buckets. Two categories share a bucket with the probability `collision`.
         bucket_shares = np.bincount(np.arange(PRIME) % card.symbols) / PRIME
         collision = float(bucket_shares @ bucket_shares)
         other += collision * (same - other)
@@ -409,47 +441,83 @@ def supports(
     return counts
 
 
-def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]]) -> Estimate:
+class CategoryReports(NamedTuple):
+    """The reports of a class of devices, which share an epsilon, about one categorical attribute."""
+
+    card: Card  # the table that perturbs categories
+    counts: npt.ArrayLike  # how many reports support each category (categories)
+    # The number of reports, if categories are hashed. None: they are not, and each report supports
+    # exactly one category, so that the number is the sum of the counts.
+    hashed_reports: int | None
+
+
+class _WeightedFrequencies(NamedTuple):
+    """What one class of devices contributes to a weighted mean of frequencies."""
+
+    weight: float
+    weighted: Floats  # weight * frequency, of each category
+    variance: Floats  # of `weighted`
+    reports: int
+
+
+def combine_frequencies(classes: Sequence[CategoryReports]) -> Estimate:
     """Estimate the frequency of each category, without bias, from the reports of several classes.
 
-    A class of devices has reports of the same epsilon. From the share s of its reports that support
-    a category, the frequency is (s - other) / (same - other), where same and other are the
-    probabilities of support of `frequency_law`. The weight of a class is its number of reports over
-    the variance of one report at a frequency of 0. Source: Wang et al., USENIX Security 2017.
+    A class of devices has reports of the same epsilon. The estimate is the mean of the frequencies
+    of all classes, weighted by `_weighted_frequencies`. It is nan without reports.
 
-    classes: for each its card (the table that perturbs categories), how many of its reports support
-        each category (categories), and the number of its reports. That is None if categories are
-        not hashed, since then each report supports exactly one.
-    Frequencies are nan without reports.
+    classes: the reports of each class.
     """
-    _, first_counts, _ = classes[0]
-    category_count = len(np.asarray(first_counts))
+    category_count = len(np.asarray(classes[0].counts))
     weighted_sum, variance = np.zeros(category_count), np.zeros(category_count)
     weight_sum = np.float64(0)
     reports = 0
-    for card, counts, hashed_reports in classes:
-        supporting = np.asarray(counts, np.int64)
-        if hashed_reports is None:
-            class_reports = int(supporting.sum())
-        else:
-            class_reports = hashed_reports
-        if not class_reports:
+    for class_ in classes:
+        part = _weighted_frequencies(class_)
+        if part is None:  # nobody of the class has reported
             continue
-        same, other = frequency_law(card, hashed=hashed_reports is not None)
-        support_share = supporting / class_reports
-        weight = class_reports * (same - other) ** 2 / (other * (1 - other))
-        weighted_sum += weight * (support_share - other) / (same - other)
-
-        # The variance of whether a report supports the category; the largest one for few reports.
-        support_variance: Floats | float = 0.25
-        if class_reports >= _LARGE:
-            support_probability = np.clip(support_share, other, same)
-            support_variance = support_probability * (1 - support_probability)
-        variance += weight**2 * support_variance / class_reports / (same - other) ** 2
-        weight_sum = weight_sum + weight
-        reports += class_reports
+        weighted_sum += part.weighted
+        variance += part.variance
+        weight_sum = weight_sum + part.weight
+        reports += part.reports
 
     with np.errstate(invalid="ignore"):  # nan without reports
         frequencies = weighted_sum / weight_sum
         errors = np.sqrt(variance) / weight_sum
     return Estimate.of(frequencies, errors, np.full(category_count, reports))
+
+
+def _weighted_frequencies(class_: CategoryReports) -> _WeightedFrequencies | None:
+    """Estimate the frequencies of categories from the reports of one class, with their weight.
+
+    From the share s of the reports that support a category, its frequency is (s - other) / (same -
+    other), where `same` and `other` are the probabilities that a report supports its sender's
+    category, and any other one (`frequency_law`). So the variance of a frequency is that of s,
+    divided by (same - other)**2. The weight is the number of reports over the variance of one
+    report at a frequency of 0, where s is `other`. Source: Wang et al., USENIX Security 2017.
+
+    Returns None without reports.
+    """
+    is_hashed = class_.hashed_reports is not None
+    supporting = np.asarray(class_.counts, np.int64)
+    reports = int(supporting.sum())
+    if class_.hashed_reports is not None:  # a hashed report supports several categories
+        reports = class_.hashed_reports
+    if not reports:
+        return None
+    same, other = frequency_law(class_.card, hashed=is_hashed)
+    support_share = supporting / reports
+    weight = reports * (same - other) ** 2 / (other * (1 - other))
+
+    # The variance p (1 - p) of whether a report supports the category. Of few reports the share
+    # says little about p, so the largest variance, that of p = 1/2, is taken.
+    support_variance: Floats | float = 0.25
+    if reports >= _LARGE:
+        support_probability = np.clip(support_share, other, same)
+        support_variance = support_probability * (1 - support_probability)
+    return _WeightedFrequencies(
+        weight=weight,
+        weighted=weight * (support_share - other) / (same - other),
+        variance=np.asarray(weight**2 * support_variance / reports / (same - other) ** 2),
+        reports=reports,
+    )

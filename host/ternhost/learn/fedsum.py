@@ -96,9 +96,9 @@ class Options(UnitOptions, ModelOptions):
 
 @dataclass(frozen=True)
 class SumDesign(ReportDesign):
-    """A report of all sums, which costs its card once.
+    """The design of a report of noisy sums, whose cost does not grow with the number of sums.
 
-    `epsilon` is the budget for life, in micro-rho.
+    All costs are in millionths of rho, the privacy loss of zCDP. `epsilon` is the budget for life.
     """
 
     delta: float = 1e-6
@@ -116,37 +116,44 @@ class SumDesign(ReportDesign):
         """Return how many reports of each kind a device makes, from which its privacy loss follows.
 
         The result always has one report, whatever `times` is. The cards (tables of noise) differ
-        from round to round, and together they spend the whole budget; so all reports of a device
-        are accounted for as a single one of that cost.
+        from round to round, and together they spend the whole budget for life, `epsilon`; so all
+        reports of a device are accounted for as a single one that costs the whole budget.
         """
         body = sums.of(self.card)
         report = ReportKind(
-            self.epsilon,
-            gaussian=True,  # the cost is in rho of zCDP
-            alone=True,  # adding it to those of other devices would hide nothing of it
+            self.epsilon,  # in millionths of rho, in spite of the name
+            gaussian=True,  # so the cost is in rho, the privacy loss of zCDP
+            alone=True,  # it is accounted for alone: mixing it with others' hides nothing of it
             unit=body.unit,  # the number of consecutive records that are protected together
-            # Normal noise of this rho discloses at least as much.
+            # The noise is discrete. Continuous normal noise of this rho discloses at least as much,
+            # so that it can stand for the report where a normal distribution is needed.
             normal=gaussian_curve.rho_of_cards(self.epsilon, body),
         )
         return {report: 1}
 
     def release(self, times: int) -> Release:
-        """Return what a device releases in so many rounds, within its budget for life."""
+        """Return what a device releases if it reports `times` times, from which users are told.
+
+        It always releases the whole budget for life, since the cards of all rounds together are
+        designed to spend it.
+        """
         return Release(
-            what="sums over units",
-            epsilon=self.cost,
-            values=1,
+            what="sums over units",  # a unit is a run of records that are protected together
+            epsilon=self.cost,  # of one report
+            values=1,  # a report costs its card once, however many sums it has
             times=times,
-            measure=RHO,
+            measure=RHO,  # all costs are in millionths of rho, the privacy loss of zCDP
             gaussian=True,
-            total=self.epsilon,
+            total=self.epsilon,  # the budget for life
         )
 
     def summary(self, times: int) -> dict[str, Any]:
         """Return the design for JSON, with what it costs.
 
-        A device spends the whole budget for life, however many `times` it reports; every cost in
-        rho is also given as the epsilon at `delta`.
+        The design has costs in millionths of rho, the privacy loss of zCDP. Users think in
+        epsilons, so each cost is converted to the epsilon that it is at `delta`.
+
+        times: how often a device reports; it spends its whole budget for life in any case.
         """
         life = sums.epsilon_of(self.epsilon, self.delta)
         return {
@@ -229,13 +236,14 @@ class FedSum(Learning):
     def _plan_round(self) -> None:
         """Set the number of rounds, and design the report of the next round.
 
-        A report has the sum of the clipped gradients of the board's units, and a tally that counts
-        the clipped ones, all with Gaussian noise. It costs the round's share of the budget, rounded
-        down. Raises UsageError if that is nothing.
+        A unit is a run of records that are protected together. A report has the sum of the clipped
+        gradients of the board's units, and a tally, a counter that shows how many were clipped, all
+        with Gaussian noise. It costs the share of the budget that the descent, which plans the
+        rounds, gives to this one, rounded down. Raises UsageError if that is nothing.
         """
         descent, options = self._descent, self.options
-        self.rounds = self.times = descent.rounds
-        self.reports = None
+        self.rounds = self.times = descent.rounds  # every board reports in every round
+        self.reports = None  # unknown, unless the number of boards is known
         if self.clients:
             self.reports = descent.rounds * self.clients
 
@@ -243,7 +251,8 @@ class FedSum(Learning):
         if not cost:
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
-        # What a clipped unit, and what any other, adds to the tally: in grid steps of the radius.
+        # What a clipped unit, and what any other, adds to the tally. The descent counts in the units
+        # of its radius of clipping, the plan in steps of the noise's grid: _STEPS to a radius.
         clipped_tally, other_tally = descent.tally
         plan = sums.SumPlan(
             cost=cost,
@@ -283,9 +292,12 @@ class FedSum(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question of the next round: for the sum of the units' gradients at the model.
 
+        A unit is a run of records that are protected together.
+
         design: the design of the report, with the card (the table from which a device draws the
             noise).
         """
+        # Weights are carried as integers: mantissas with an exponent that all of them share.
         parameters = quantise(self._descent.weights)
         return Question(
             model=MODELS[self.model],
@@ -294,7 +306,7 @@ class FedSum(Learning):
             card=design.card.data,
             k=design.k,
             classes=self.classes,
-            range=self._range,
+            range=self._range,  # r: devices multiply values by 2**r before they round them
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
@@ -303,13 +315,14 @@ class FedSum(Learning):
         devices: not needed, as the sums are over all boards that answered.
         """
         (cohort,) = result.cohorts  # all boards get the same question
-        self._spent += int(cohort.card.epsilon)
+        self._spent += int(cohort.card.epsilon)  # each report costs that many millionths of rho
         totals = np.zeros(self.d + 1)
         if cohort.reports:
             totals, _ = sums_of(cohort)
         body = sums.of(cohort.card)  # the card is the table of the noise
         grid_step = sums.grid(body, cohort.question.range)  # in real units
-        # The tally comes last; it is counted in grid steps, and the descent takes real units.
+        # The tally, which shows how many gradients were clipped, comes last. It is counted in grid
+        # steps, and the descent takes real units.
         self._descent.learn(
             total=totals[:-1],
             tally=float(totals[-1]) * grid_step,
@@ -345,9 +358,9 @@ class FedSum(Learning):
         return {
             **super().result(history),
             "delta": self.delta,
-            "rho": self._spent / MICRO,
-            "unit": self.unit,
-            "taus": {},
+            "rho": self._spent / MICRO,  # of one board, in all rounds
+            "unit": self.unit,  # records that are protected together; 0: all of a device
+            "taus": {},  # values are not clipped one by one, as in other algorithms
         }
 
     @classmethod

@@ -104,7 +104,8 @@ class Options(NoiseOptions):
                 "--score-rounds needs --classifier", "name the run whose rounds are scored"
             )
 
-        # Labels have no score. The default type of score is as good as none for them: nobody asked.
+        # Labels have no score. An error is only for a user who named a type of score: the default
+        # type is let pass, as one that nobody asked for.
         types_without_vectors = (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE)
         if self.answer == LABEL and self.eval_type not in types_without_vectors:
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
@@ -131,8 +132,9 @@ class Infer(Learner):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Load or train the classifier, and plan the rounds in which clients use it.
 
-        If results get no noise of a card, which is for simulations alone, no client is asked: they
-        are computed at once.
+        Usually clients report results with the noise of a card (a certified table of
+        probabilities). With less noise or none, which is for simulations alone, no client is asked:
+        all results are computed at once.
 
         options: the `Options` of this module.
         population: the clients that can be asked.
@@ -144,9 +146,10 @@ class Infer(Learner):
         require_everybody(population, "inference")
         data = self._load(data, population.knows_records)
         self._round = 0  # how many have ended
-        self._evaluation: dict[str, Any] | None = None  # the last one
-        self._figures: dict[str, float] = {}  # of the last round
-        # The figures of each model, where no device is asked.
+        self._evaluation: dict[str, Any] | None = None  # clusters and shares of the last round
+        # The numbers that judge the clusters, such as "score", by name: of the last round, and,
+        # where no device is asked, of each model.
+        self._figures: dict[str, float] = {}
         self._computed: list[dict[str, float]] = []
 
         classes, features = self._classifier.mantissas.shape
@@ -157,7 +160,7 @@ class Infer(Learner):
                 hint=f"one of: {', '.join(clustering.CLASSES)}",
             )
         self._plan_rounds(population, data)
-        self.designs = []
+        self.designs = []  # none if nothing is reported
         if self._is_protected:
             self.designs = [self._design(device_class) for device_class in options.classes()]
         else:
@@ -192,8 +195,10 @@ class Infer(Learner):
     def _plan_rounds(self, population: Population, data: Dataset | None) -> None:
         """Set how many rounds, clients and reports there will be, and what the clients hold.
 
-        There is a round for each classifier; a served fleet is asked over and over.
+        There is a round for each classifier. A served fleet, which has a schedule, is asked over and
+        over, and has no number of reports.
 
+        population: the clients that can be asked, and whether the host knows their records.
         data: the data set whose held-out records the clients hold.
         Raises UsageError if there are too few clients.
         """
@@ -239,9 +244,12 @@ class Infer(Learner):
 
         Only a simulation can do with little noise or none: real devices protect what they send.
         """
+        # A simulated fleet has a fixed number of clients, whose records the host knows. A schedule
+        # means that real devices are served round after round.
         is_simulated = population.knows_records and population.clients is not None
         if not is_simulated or population.schedule is not None:
-            self.options.classes()  # raises a better error for noise that no board has
+            # If the noise is too little for any board, this raises an error that says so.
+            self.options.classes()
             text = (
                 f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
             )
@@ -250,8 +258,8 @@ class Infer(Learner):
     def _design(self, device_class: DeviceClass) -> ReportDesign:
         """Design the report of a class of clients, which share an epsilon.
 
-        It is the label by randomised response, or the vector of class probabilities with Laplace
-        noise.
+        It is the label by randomised response ("grr"), or the vector of class probabilities with
+        Laplace noise. Both follow a card, the table of probabilities from which a device draws.
         """
         epsilon = device_class.epsilon
         if self._is_label:
@@ -291,14 +299,17 @@ class Infer(Learner):
         return [(self._question(part.design), part.devices) for part in parts]
 
     def _question(self, design: ReportDesign) -> Question:
-        """Return the question to a class of clients: classify your record with this model.
+        """Return the question to some of the clients: classify your record with this model.
 
-        design: the design of the reports of this class.
+        Clients differ in their epsilon, so that each epsilon has a question with a card (the table
+        from which a device draws its report) of its own.
+
+        design: the design of the reports of these clients.
         """
-        classifier = self._classifier
+        classifier = self._classifier  # its weights are mantissas * 2**exponent
         classes = len(classifier.mantissas)
-        reported_values = classes
-        if self._is_label:
+        reported_values = classes  # a probability of each class
+        if self._is_label:  # a single number: the most probable class
             reported_values = 1
         return Question(
             model=wire.SOFTMAX,
@@ -322,8 +333,10 @@ class Infer(Learner):
     ) -> dict[str, Any]:
         """Return the clusters of a round's answers and the share of each class, for JSON.
 
-        Clusters have a score. The share of a class is that of the labels, or its mean probability.
+        Clusters have a score. The share of a class is the estimated share of clients that have its
+        label, or the mean of its probability over the clients.
 
+        result: the reports, by cohort: a cohort has the clients that got the same question.
         devices: all devices of the run.
         """
         results, reporters = [], []
@@ -332,15 +345,19 @@ class Infer(Learner):
                 results.append(self._results_of(cohort.card, cohort.answers.symbols))
                 reporters.append(cohort.answers.devices)
         ids = np.concatenate(reporters)
-        # A device may have been revoked since it answered.
+        # A device may have been revoked since it answered; then it is no longer among the devices.
         is_known = np.isin(ids, np.asarray(devices))
         clients = clients_of(devices, ids[is_known])
         evaluation = self._evaluate(np.concatenate(results)[is_known], clients)
 
         if self._is_label:
-            # With one label in a report, all counts are in row 0; labels are not hashed (None).
-            label_counts = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
-            shares = estimate.combine_frequencies(label_counts)
+            label_reports = []
+            for cohort in result.cohorts:
+                label_counts = cohort.counts[0]  # the only row, as a report has one label
+                label_reports.append(
+                    estimate.CategoryReports(cohort.card, label_counts, hashed_reports=None)
+                )
+            shares = estimate.combine_frequencies(label_reports)
         else:
             counts = [(cohort.card, cohort.counts) for cohort in result.cohorts]
             shares = estimate.combine(counts)
@@ -361,13 +378,13 @@ class Infer(Learner):
         """Evaluate each model on results with less noise than any card has, or with none.
 
         This is for simulations alone: no device would send such results, and the noise is in
-        floats.
+        floats, whose low bits may show what the noise hides. A round of the run stands for a model.
 
-        clients: numbers from 0.
+        clients: the numbers of the clients, from 0.
         """
         for model_number in range(len(self._classifiers)):
-            results = self._exact(clients)
-            laplace_eps = self.options.unprotected
+            results = self._exact(clients)  # clients x classes
+            laplace_eps = self.options.unprotected  # None: no noise
             if laplace_eps is not None:
                 rng = np.random.default_rng([self.options.seed, model_number])
                 results = results + rng.laplace(loc=0, scale=1 / laplace_eps, size=results.shape)
@@ -391,8 +408,9 @@ class Infer(Learner):
         """Return the clusters of clients' results, with score and settings of the noise, for JSON.
 
         results: labels (n), or vectors of probabilities (n x classes), of these clients (n).
+        clients: their numbers, from 0.
         """
-        exact = None
+        exact = None  # results without noise, where the host knows the records
         if self.holdings is not None:
             exact = self._exact(clients)
         if self._is_label:
@@ -400,10 +418,12 @@ class Infer(Learner):
         return self.noise_settings() | clustering.cluster(self.options.eval_type, results, exact)
 
     def _figures_of(self, evaluation: Mapping[str, Any]) -> dict[str, float]:
-        """Return the figures of an evaluation by name, without those that are unknown.
+        """Return the numbers that judge a round's clusters by name, without those that are unknown.
 
-        If the models of several rounds of a run are scored, the loss of the model in its own run is
-        one of them.
+        They are the score, the score without noise, and the agreement of both. If the models of
+        several rounds of a run are scored, the loss of the model in its own run is one of them.
+
+        evaluation: the clusters with these numbers, as of `_evaluate`; unknown ones are None.
         """
         values = {name: evaluation[name] for name in _FIGURES}
         if self.options.score_rounds > 1:
@@ -435,8 +455,8 @@ class Infer(Learner):
         within it.
         """
         options = self.options
-        laplace_eps = options.unprotected
-        if self.designs:
+        laplace_eps = options.unprotected  # of a simulation
+        if self.designs:  # devices report, by the epsilons of their designs
             laplace_eps = max(design.epsilon / MICRO / 2 for design in self.designs)
         true_epsilon = None
         if laplace_eps is not None:
@@ -476,15 +496,16 @@ class Infer(Learner):
         return result
 
     def _scores(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the figures of each evaluation, with the number of a round.
+        """Return what judges the clusters of each round, for JSON: the score and the like.
 
-        If several models of a finished run are scored, it is the round in which each was learned;
-        otherwise it is the round of this run.
+        Each entry has the number of a round. If several models of a finished run are scored, it is
+        the round of that run in which each was learned; otherwise it is the round of this run. A
+        number that is unknown is None.
 
-        history: an entry with the figures of each round.
+        history: an entry for each round of this run, with the numbers of `_figures_of`.
         """
         figures_of_rounds: Sequence[Mapping[str, Any]] = history
-        if self._computed:  # without rounds
+        if self._computed:  # a simulation, which has computed them without any round
             figures_of_rounds = self._computed
         if self.options.score_rounds > 1:
             rounds = [classifier.round for classifier in self._classifiers]
@@ -543,9 +564,10 @@ def _score_line(result: Mapping[str, Any]) -> str:
     """Return a line for people about the score of the clusters, and what the noise changed.
 
     The noise changed the score, and the cluster of some clients; both are unknown where devices
-    have records of their own.
+    have records of their own. For example "SILHOUETTE_SCORE 0.512   (without noise 0.734); 91.0 %
+    of the clients keep their cluster".
     """
-    is_label = result.get("answer") == LABEL
+    is_label = result.get("answer") == LABEL  # labels have no score
     has_comparison = result["agreement"] is not None  # with results without noise
     parts = []
     if not is_label and result.get("eval_type") not in (None, clustering.NOT_EVAL):
@@ -586,19 +608,22 @@ def _score_range_lines(result: Mapping[str, Any]) -> list[str]:
 def _noise_lines(result: Mapping[str, Any]) -> list[str]:
     """Return a line for people about the reports, and MindSpore's setting of their noise.
 
-    If results were simulated with less noise than devices add, the line says what is wrong with
-    that. There is no line if results are exact.
+    For example "1,000 reports of 12 bytes in 3.1 s (--laplace-eval-eps 1)". The setting of
+    MindSpore, laplace_eval_eps, is half of the true epsilon. If results were simulated with less
+    noise than devices add, the line says instead what is wrong with that. There is no line if
+    results are exact, without any noise.
     """
     true_epsilon = result.get("epsilon_true")
     if true_epsilon is None:
         return []
     setting = result["laplace_eval_eps"]
-    if result.get("epsilon_paid") is None:
+    is_simulated = result.get("epsilon_paid") is None  # no device has reported
+    if is_simulated:
         noise = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
         return [f"{noise} {weakness(true_epsilon)} (--laplace-eval-eps {setting:.10g})"]
     reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
     line = f"{reports} in {result['seconds']:.1f} s"
-    if result.get("answer") != LABEL:
+    if result.get("answer") != LABEL:  # labels have no Laplace noise
         line += f" (--laplace-eval-eps {setting:g})"
     return [line]
 

@@ -108,7 +108,7 @@ class NoiseOptions(OptionGroup):
                 raise UsageError(text, hint="give one of them")
 
     def classes(self) -> list[DeviceClass]:
-        """Return the classes of clients, each with the true epsilon of a report.
+        """Return the classes of clients (those with the same epsilon), with their true epsilons.
 
         Raises UsageError for an epsilon that makes no sense, or at which no device reports.
         """
@@ -116,7 +116,7 @@ class NoiseOptions(OptionGroup):
             return DeviceClass.of_epsilons(self.epsilons)
         if self.epsilon is not None:
             return [DeviceClass(parse_epsilon(self.epsilon))]
-        true_epsilon = 2 * self.setting
+        true_epsilon = 2 * self.setting  # MindSpore counts half of it
         if true_epsilon > _MOST:
             text = f"no device reports at a true epsilon of {true_epsilon:,.10g}, above {_MOST}"
             raise UsageError(
@@ -149,10 +149,13 @@ class NoiseOptions(OptionGroup):
     def unprotected(self) -> float | None:
         """MindSpore's laplace_eval_eps if it is too large for any device, else None.
 
-        A true epsilon above _MOST has so little noise that no device reports with it; then a
-        simulation adds the noise in floats. Raises UsageError.
+        MindSpore counts half of the true epsilon. A true epsilon above _MOST has so little noise
+        that no device reports with it; then a simulation adds the noise in floats. Raises
+        UsageError for a setting that is no number above 0.
         """
         is_noisy_vector = self.answer == VECTOR and self.privacy_eval_type == LAPLACE
+        # Only laplace_eval_eps may be as large as that: a user who names a true epsilon means one
+        # that devices report with.
         if not is_noisy_vector or self.epsilon is not None or self.epsilons is not None:
             return None
         true_epsilon = 2 * self.setting

@@ -38,16 +38,19 @@ class Refit(Descent):
     """Newton's method on all observations, shrunk by evidence."""
 
     def __init__(self, facts: PublicFacts, rows: Floats) -> None:
-        """Begin with a first round that finds out whether the rows suit the population.
+        """Prepare to fit the model with public rows, as long as these suit the population.
+
+        The first round finds that out. If they do not, the run goes on with gradient descent, of
+        the base class, for which more rounds are needed.
 
         facts: what everybody may know of the run.
         rows: features of records that are nobody's secret (n x features), as real numbers.
         """
         typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
         super().__init__(facts, typical_norm)
-        self.rows_suit: bool = True  # the rows to the population, as far as known
-        self._observations = Observations(facts.model, rows, facts.classes)
-        self._rounds_of_descent = self.rounds  # if the rows turn out not to suit
+        self.rows_suit: bool = True  # whether they do, as far as known
+        self._observations = Observations(facts.model, rows, facts.classes)  # fit the model
+        self._rounds_of_descent = self.rounds  # as the base class planned; if rows do not suit
         self.rounds = _ROUNDS
 
     @property

@@ -20,10 +20,10 @@ The pair of inputs. All X here have the mean 1 - e**epsilon, and the bound grows
 that is, with pi(t) = E[max(0, X - t)] at any t. So an X that covers all pairs of inputs has the
 largest pi over all of them. It also covers reports of one of several coordinates, drawn at random.
 
-The worst mechanism. Where P and Q have a ratio of at most p = e**e0, b >= max(P, Q) / p. Splitting a
-symbol of a ratio between 1 and p into two symbols of the ratios 1 and p raises pi. What is left is a
-mixture of the ratio 1 with randomised response between two values. Its pi is greatest where all of
-it is randomised response, which is therefore the worst mechanism.
+The worst mechanism. Where P and Q have a ratio of at most p = e**e0, b >= max(P, Q) / p. Splitting
+a symbol of a ratio between 1 and p into two symbols of the ratios 1 and p raises pi. What is left
+is a mixture of the ratio 1 with randomised response between two values. Its pi is greatest where
+all of it is randomised response, which is therefore the worst mechanism.
 
 Rounding is always towards a larger delta. pi is computed in integers on a grid and interpolated by
 straight lines, which are never below a convex function. A Fourier transform gives the law of the
@@ -89,9 +89,13 @@ def account(
 ) -> Shuffled:
     """Return bounds on the central epsilon of a report that is shuffled with others.
 
-    local: the epsilon (micro) of each of the report's `values`. reports: how many honest clients
-    send one report each. delta: at which the bounds hold. card: the mechanism of a value, whose
-    probabilities give a sharper bound if a report has one value. Raises UsageError.
+    An intermediary mixes the reports, so that nobody knows who sent which. That hides each report
+    among the others: the central epsilon, toward those who read the mixed reports, is less than the
+    local one, which a report keeps by itself.
+
+    local: the epsilon (in millionths) of each of the report's `values`. reports: how many honest
+    clients send one report each. delta: at which the bounds hold. card: the mechanism of a value,
+    whose probabilities give a sharper bound if a report has one value. Raises UsageError.
     """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
@@ -141,8 +145,8 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
     """Return the least central epsilon that is proved at `delta`, by bisection.
 
-    laws: those of one report at its extreme inputs. local: its local epsilon. reports: how many are
-    shuffled together.
+    laws: the probabilities of the outputs of one report at its extreme inputs. local: its local
+    epsilon. reports: how many are shuffled together.
     """
 
     def is_proved(epsilon: float) -> bool:
@@ -241,7 +245,8 @@ def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.objec
 def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> float:
     """Return an upper bound of E[max(0, X_1 + ... + X_n)] / n, for n = `reports`.
 
-    The X_i are independent and have one law: X_i is (first + j) unit with probability masses[j].
+    In this form the delta of n shuffled reports is known. The X_i are independent and have one law:
+    X_i is (first + j) unit with probability masses[j].
     """
     values = np.arange(first, first + len(masses))
     draws = Draws(values[masses > 0], masses[masses > 0], reports)

@@ -63,7 +63,7 @@ def design(
     prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
-    """Return the table card with the least `objective` of all that keep `epsilon` (micro).
+    """Return the table card with the least `objective` of all that keep `epsilon` (in millionths).
 
     levels: the most levels that it may have; fewer are used where more do not help. objective: one
     of programme.OBJECTIVES. knots: how many the table has.
@@ -116,9 +116,9 @@ def design(
 def _unit_for_whole_means(card_levels: list[int], unit: float, knots: int) -> float:
     """Return a unit near the given one for which the rows' means are all but whole counts.
 
-    The unit is the value of the level 1. A card's mean at knot i is B (2 i - (knots - 1)), in counts
-    times levels, with a whole B (cards.md). If B is all but whole already, rounding the rows has
-    little to move.
+    The unit is the value of the level 1. A card's mean at knot i is B (2 i - (knots - 1)), in
+    counts times levels, with a whole B (cards.md). If B is all but whole already, rounding the rows
+    has little to move.
     """
     differences = [higher - lower for lower, higher in pairwise(card_levels)]
     divisor = math.gcd(*differences)  # of B
