@@ -106,6 +106,9 @@ REFUSALS = {  # the words of a command, and its exit code
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("reason", REFUSALS)
 def test_a_board_answers_again_after_a_refusal(url, folder, reason):
+    """A command stops the program of a board before it finds a reason to refuse (REFUSALS); the
+    program runs again afterwards.
+    """
     words, code = REFUSALS[reason]
 
     rig.tern(*words.replace("URL", url).replace("FOLDER", str(folder)).split(), code=code)
@@ -131,6 +134,7 @@ def test_a_host_that_works_renews_the_timer_of_a_board(url):
 
 @pytest.mark.slow
 def test_a_board_answers_again_after_its_deployment_was_killed(url):
+    """The host dies while it replaces the library of a board: the board starts again by itself."""
     seconds_until_modules_are_written = 6.0
     kill_after(seconds_until_modules_are_written, ["deploy", url, "--whole"])
     wait_until_it_answers(url)

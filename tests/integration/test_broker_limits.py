@@ -100,8 +100,11 @@ def test_the_memory_for_subscriptions_is_limited(running):
 
 
 def test_a_message_of_qos_2_is_refused(running):
+    """Messages of this quality of service would make the broker keep state for a client. It hangs
+    up.
+    """
     thief = board_client(running.access, KEYS, 2)
-    thief.socket.sendall(publication("tern/up/00000002", b"x", 2, 1))
+    thief.socket.sendall(publication("tern/up/00000002", b"x", qos=2, number=1))
     with pytest.raises(ConnectionError):
         thief.receive()
 

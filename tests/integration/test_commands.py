@@ -201,6 +201,7 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_path):
+    """A program can run a board by this command: after a signal no process holds the board's flash."""
     flash = tmp_path / "flash.bin"
     ready, ended = interrupt(number, "emulator", "run", "--what", "rv32", "--flash", str(flash))
     assert ready["port"]

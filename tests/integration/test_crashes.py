@@ -102,7 +102,9 @@ def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(
 
 
 def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
-    error = interrupted(run, 10)
+    """Ten of 240 reports are stored when the user presses Ctrl-C; the resumed run keeps them."""
+    error = interrupted(run, after=10)
+
     assert "reports so far are safe" in error
     assert f"tern train --resume {run.name}" in error
     before = stored_reports(run)
@@ -130,7 +132,7 @@ def test_a_full_disk_ends_a_run_and_says_how_to_resume_it(run):
     """A limit on the size of files stands for a full disk. No report that was stored is lost, and
     once there is room the run can be resumed and finished.
     """
-    interrupted(run, 10)
+    interrupted(run, after=10)
     largest_file = (run / store_file.NAME).stat().st_size + 16_000  # for some of the reports
 
     def limit_files():

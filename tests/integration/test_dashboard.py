@@ -345,6 +345,9 @@ def test_requests_to_other_hosts_are_refused(small, address, path):
 
 @second_group
 def test_a_socket_is_opened_by_the_page_itself_alone(small, address):
+    """The live page gets its figures over a WebSocket, which browsers also let pages of other sites
+    open. The server looks at the Origin, and refuses those.
+    """
     for origin in ("http://evil.example", "null", f"https://{address}"):
         assert ask(small, SOCKET, **UPGRADE, Origin=origin) == FORBIDDEN
     assert ask(small, SOCKET, **UPGRADE, Origin=f"http://{address}") == SWITCHING_PROTOCOLS

@@ -49,6 +49,9 @@ def hiding_paths(repl, files, before=""):
     ids=["never ends", "resets the board", "is broken"],
 )
 def test_what_hides_the_library_is_found_and_not_run(board, text):
+    """A file that MicroPython would import instead of a module of the library, or of one that this
+    needs, is found by its name: to import it, and see, might hang or reset the board.
+    """
     paths = ("/hashlib.py", "/os.py", "/tern.py")
     assert hiding_paths(board, dict.fromkeys(paths, text)) == paths
 
@@ -70,11 +73,17 @@ def test_files_that_hide_nothing_stay(board):
 
 @pytest.mark.parametrize("folder", ["lib", "/lib2"], ids=["relative path", "other library"])
 def test_the_library_does_not_hide_itself_where_its_folder_comes_first(board, folder):
+    """Where the folder of the library is searched first, nothing hides the library, not even
+    /tern.py.
+    """
     files = {"/lib/tern/__init__.py": b"", "/lib2/tern/__init__.py": b"", "/tern.py": b""}
     assert hiding_paths(board, files, f"import sys\nsys.path.insert(0, {folder!r})") == ()
 
 
 def test_files_in_another_folder_of_the_path_hide_the_library(board):
+    """A program may have changed the folders in which MicroPython looks for modules: a relative
+    one, and even an entry that is no text.
+    """
     paths = ("/data/more/tern.py", "/data/tern.py")
     change_path = (
         "import sys, os\nos.chdir('/data')\nsys.path.insert(0, 'more')\nsys.path.append(5)"
@@ -83,9 +92,13 @@ def test_files_in_another_folder_of_the_path_hide_the_library(board):
 
 
 def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board):
+    """No file of the user's is overwritten."""
     board.write_file("/tern.py", b"new")
     board.write_file("/tern.py.hidden", b"old")
-    hiding.rename(board, hiding.new_paths(board, hiding.find(board, FILES)))
+
+    hiding_files = hiding.find(board, FILES)
+    hiding.rename(board, hiding.new_paths(board, hiding_files))
+
     assert board.read_file("/tern.py.hidden.hidden") == b"new"
     assert board.read_file("/tern.py.hidden") == b"old"
 
@@ -173,6 +186,7 @@ def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
 
 
 def test_a_program_that_crashes_at_once_is_no_success(port, tmp_path, tern):
+    """`tern deploy` waits for the program that it has installed, and shows where it failed."""
     program = tmp_path / "bad.py"
     program.write_text("import tern\n\n\ndef go():\n    return 1 / 0\n\n\ngo()\n")
     ended = tern("deploy", port, "--main", str(program), code=FAILED)

@@ -77,6 +77,9 @@ def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):
 
 
 def test_the_emulator_ends_with_its_host_and_leaves_no_files():
+    """A program that runs an emulated board kills itself (-9), so that it cannot clean up. The
+    emulator's process ends all the same, and removes its folder.
+    """
     program = (
         "import os; from terntools.emulators import qemu\n"
         "board = qemu.boot('rv32'); pid = board._process.pid\n"

@@ -223,6 +223,9 @@ def updatable(prompt):
     ids=["before its trial", "on trial", "confirmed in the field"],
 )
 def test_a_board_whose_loader_may_start_an_update_is_not_locked(updatable, proven, state):
+    """An update that the board has got may not keep the console closed. So `tern provision --lock`
+    refuses while the loader would start one instead of main.py.
+    """
     with pytest.raises(UsageError, match="does not start"):
         lock.check(updatable(proven, state), network=False)
 
@@ -232,6 +235,7 @@ def test_a_board_whose_update_was_rolled_back_can_be_locked(updatable):
 
 
 def test_locking_needs_a_confirmation(quick, tmp_path):
+    """A lock can be undone only by erasing the flash, so the user has to say --yes."""
     words = f"--store {tmp_path}/s.sqlite --device 7 --dataset flights --lock".split()
     refused = rig.tern("provision", quick.url, *words, code=USAGE)
     assert "Undo: erase the whole flash" in refused.err
@@ -239,6 +243,7 @@ def test_locking_needs_a_confirmation(quick, tmp_path):
 
 
 def test_a_locked_board_with_a_broker_closes_its_port(copied):
+    """It talks to its host over the network, so it prints nothing at its USB port."""
     config = Broker("broker.example", 1883).files()
     flash_image.add(copied, {**config, **lock.files(network=True)})
     with boot_pico(copied) as board:

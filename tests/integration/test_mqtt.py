@@ -106,6 +106,7 @@ TOPICS_OF_OTHERS = (
 
 @pytest.mark.usefixtures("mosquitto")
 def test_a_board_can_publish_on_its_own_topics_alone(listening, thief):
+    """With the password of device 2, a thief reaches the host under the name of device 2 alone."""
     for topic in TOPICS_OF_OTHERS:
         thief.publish(topic, b"forged", retain=True)
     thief.publish("tern/up/00000002", b"its own")
@@ -115,12 +116,15 @@ def test_a_board_can_publish_on_its_own_topics_alone(listening, thief):
 
 @pytest.mark.usefixtures("mosquitto")
 def test_a_board_reads_no_message_for_others(arena, listening, thief):
+    """With the password of device 2, a thief hears neither board 1's question nor its answer."""
     for topic in ("tern/up/+", "tern/down/00000001", "tern/down/+", "tern/hello/+", "#", "$SYS/#"):
         thief.subscribe(topic)
     request = round_frame(arena.keys[1], device=1, number=1)
+
     ask(listening, "tern/down/00000001", request, count=1)
+
     assert thief.arrived() == []
-    assert thief.subscribe("tern/model") != REFUSED_SUBSCRIPTION
+    assert thief.subscribe("tern/model") != REFUSED_SUBSCRIPTION, "the model is for all boards"
 
 
 @pytest.mark.usefixtures("mosquitto")
@@ -132,8 +136,12 @@ def test_a_client_needs_its_password(arena, password):
 
 @pytest.mark.usefixtures("mosquitto")
 def test_a_board_cannot_take_over_the_session_of_another(arena, listening):
+    """At a broker a new connection takes over the session of its client id. A thief who has the
+    password of device 2 gives the id of board 1: board 1 still gets the question, and answers for
+    its three devices.
+    """
     thief = board_client(arena.access, arena.keys, 2, client_id=mqtt.name(1))
-    ask(listening, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
+    ask(listening, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), count=3)
     assert thief.arrived() == []
     thief.close()
 

@@ -125,6 +125,7 @@ async def test_a_link_waits_for_a_broker_that_is_not_there(running):
 
 @asynchronous
 async def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, micropython):
+    """Both know two addresses of the broker, and nothing listens at the first."""
     nodes = "127.0.0.2,127.0.0.1"  # nothing listens at the first
     _, boards = rig.on_broker(tmp_path, 3, host=nodes, server="localhost", longest_pause_ms=500)
     with Mosquitto(tmp_path / "broker") as broker, EmulatedFleet(micropython, boards):

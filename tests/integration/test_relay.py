@@ -124,6 +124,9 @@ def relayed(desk):
 
 
 def test_a_relay_comes_back_to_a_broker_that_was_killed(relayed):
+    """A relay brings boards on USB cables to a broker. After the broker's restart they are there
+    again, and report.
+    """
     relayed.broker.kill()
     relayed.wait_for_log("waits for the broker at", 2)
     relayed.broker.start()

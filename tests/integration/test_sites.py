@@ -218,6 +218,9 @@ def test_a_site_publishes_for_its_boards_alone(bridged):
 
 
 def test_a_site_reads_only_what_is_for_its_boards(bridged):
+    """With the site's password at the central broker, a thief subscribes to everything, and hears
+    only what is sent to boards of that site.
+    """
     thief = bridged.thief()
     for topic in ("#", "tern/up/+", "tern/hello/+", "tern/site/+", "tern/down/+"):
         thief.subscribe(topic)

@@ -170,7 +170,10 @@ def require_within_bound_and_alike(board, *counts):
     ids=["d=28", "d=128", "most records"],
 )
 def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, capacity, counts):
-    # It once did: to find a record took the longer, the more segments there were.
+    """A board answers with a noisy sum over its records, which lie in segments, the files of its
+    flash. It once took the longer to find a record, the more segments there were. Now boards with
+    few and with many records send the same at the same times.
+    """
     card = slots.total(60, 32, 32)
     case = slots.Case("a sum", wire.LOGISTIC, card, d, k=d + 1, records=capacity, anew=False)
     board = ProgramBoard(d, capacity, hold=8, bound=capacity, unit=60, cases=(case,))
@@ -183,6 +186,10 @@ def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, 
 def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(
     number,
 ):
+    """The sizes of the program's recorder, which keeps its records, are drawn at random, and so are
+    the questions. With no record and with all that fit, the work stays within the bound by which
+    the board admits a question, and what is seen of the board is the same.
+    """
     board = program_boards.drawn(number)
     require_within_bound_and_alike(board, 0, board.capacity)
 

@@ -101,6 +101,9 @@ def make_plan(folder, port):
     ],
 )
 def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, port, message):
+    """It may be a typing error, or a cable: `tern up` says so and does not look for a board to
+    flash.
+    """
     with pytest.raises(DeviceError, match=message):
         make_plan(tmp_path, port)
 
@@ -115,9 +118,11 @@ def quiet_port(monkeypatch):
 
 
 def test_a_board_without_a_prompt_is_flashed(tmp_path, quiet_port):
+    """A board that never answers at its port has no MicroPython yet: `tern up` plans to flash it."""
     assert make_plan(tmp_path, quiet_port).flash == f"no MicroPython prompt on {quiet_port}"
 
 
 def test_a_busy_port_is_no_reason_to_flash(tmp_path, quiet_port):
+    """Another program uses the port, so the board's silence says nothing."""
     with serial.Serial(quiet_port, exclusive=True), pytest.raises(DeviceError, match="busy"):
         make_plan(tmp_path, quiet_port)

@@ -188,6 +188,9 @@ def test_no_module_of_an_extra_is_installed(bare):
     ],
 )
 def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch, tmp_path):
+    """The package is installed without its optional dependencies. A command that needs some tells
+    the user which ones to install.
+    """
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # without data sets
     (bare.home / "keys.sqlite").unlink(missing_ok=True)
     bare.tern("device add 1-3 --store keys.sqlite")

@@ -34,6 +34,9 @@ STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
 
 
 def test_no_text_of_a_board_is_a_template_of_an_alert_or_a_panel():
+    """A board chooses some labels of its metrics. Texts of alerts contain only the address of the
+    server and a number, and no panel shows text or follows links: a hostile board gets no words in.
+    """
     for rule in RULES:
         variables = set(re.findall(r"\$\w+[.\w]*", str(rule["annotations"])))
         assert variables <= {"$labels.instance", "$value"}
@@ -106,6 +109,9 @@ def test_alerts_are_conditions_of_a_known_severity():
 
 
 def test_the_alert_for_a_spent_budget_does_not_ask_people_to_erase_a_board():
+    """An erased board would have its privacy budget again, and break the promise to the people
+    whose data it holds.
+    """
     descriptions = {rule["alert"]: rule["annotations"]["description"] for rule in RULES}
     alert = descriptions["TernBudgetSpent"]
     assert "keep this promise by refusing" in alert
