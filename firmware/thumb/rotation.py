@@ -19,7 +19,7 @@ def rotate(r0, r1, r2):
     label(AGAIN)
     mov(r4, r0)
     add(r7, r3, r2)
-    # Change the sign of a value where its bit is set: bit r3 & 7 of byte r3 >> 3, which two shifts
+    # Change the sign of a value where its bit is set: number r3 of all, which two shifts
     # by 31 make -1 (else 0); (v ^ -1) + 1 is -v.
     label(SIGN)
     lsr(r5, r3, 3)
@@ -131,7 +131,7 @@ def find(r0, r1, r2, r3):
     bne(BIT)
 
     # Of the values of this size, how many come before the one of the rank? That is wanted - n, the
-    # complement of n - wanted - 1, plus the number of values below the next size.
+    # complement of n - wanted - 1, plus the number of values that do not reach the next size.
     mov(r1, r12)
     mvn(r1, r1)
     mov(r7, r2)

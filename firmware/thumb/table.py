@@ -49,7 +49,7 @@ def table(r0, r1, r2, r3):
     add(r2, r2, r0)
     b(ANY_LEFT)
 
-    # The pool ended within a coordinate: go back to its first byte.
+    # The pool ends within a coordinate: go back to its first byte.
     label(UNDO)
     mov(r2, r11)
     b(END)
@@ -99,7 +99,7 @@ def table(r0, r1, r2, r3):
     mov(r14, r4)
 
     # A threshold, c + h f without the fraction l f. By how many units of 2**15 it is above the
-    # first byte settles most draws: below -1 it is passed, above 127 it is not.
+    # first byte settles most draws: under -1 it is passed, above 127 it is not.
     label(THRESHOLD)
     ldr(r4, [r1, 24])
     ldr(r5, [r7, 24])
@@ -131,7 +131,7 @@ def table(r0, r1, r2, r3):
     orr(r4, r5)
     lsl(r6, r6, 2)
     mov(r0, r11)
-    # A byte: take the highest 8 bits from r4, and move up all others, until a byte differs or only
+    # A byte: take the highest 8 bits from r4, and shift up all others, until a byte differs or only
     # zeros are left.
     label(BYTE)
     ldrb(r1, [r0, 0])

@@ -153,19 +153,26 @@ VALUES = {
 
 @pytest.mark.parametrize("shape", VALUES)
 def test_values_of_replaced_records_are_told_apart_as_well_as_the_card_says(shape):
+    """A card, the certified table from which a device draws its report, states an epsilon. A client
+    whose record is LOW and one whose record is HIGH each answer the same question 4,000 times: what
+    their reports show of the privacy loss stays below that epsilon, and comes near it.
+    """
     question = Question(VALUES[shape])
     card = cards.decode(question.card)
     epsilon = card.epsilon / MICRO
 
+    # Each report has one symbol.
     of_low = reports([LOW], question)[:, 0]
     of_high = reports([HIGH], question)[:, 0]
+
+    # An observer tests for "above a threshold", or for one of the first symbols.
     measured_loss = loss(of_low, of_high, delta=0.0)
     for symbol in range(min(card.symbols, 8)):
         loss_of_symbol = loss(of_low == symbol, of_high == symbol, delta=0.0)
         measured_loss = max(measured_loss, loss_of_symbol)
 
     assert measured_loss < epsilon
-    if shape != "hierarchy":  # whose worst pair is not at the ends
+    if shape != "hierarchy":  # its worst pair are other inputs than LOW and HIGH
         assert measured_loss > epsilon / 3
 
 
@@ -200,10 +207,10 @@ PROJECTION_CARD = projection_card(epsilon=MICRO, n=2, k=1, a=2718, b=1000, radiu
 
 
 def test_a_projection_of_replaced_records_is_told_apart_as_well_as_the_card_says():
-    """The records are opposite vectors beyond the radius.
-
-    The reader of a report knows the random rotation of its directions, so he compares the
-    reported direction with the vector: by the cosine between them.
+    """A projection card reports one of many random directions, the likelier the closer it is to the
+    client's vector. The two records are opposite vectors longer than its radius, the worst pair.
+    The reader of a report knows the random rotation of the directions, so he takes the cosine
+    between the reported direction and the vector.
     """
     question = Question(PROJECTION_CARD, d=4)
     vector = np.array([ONE, -ONE, ONE, ONE])
@@ -259,6 +266,10 @@ NORMS = pytest.mark.parametrize("norm", [1, 2])
 @NORMS
 @pytest.mark.parametrize("unit", [1, 5])
 def test_that_a_run_was_there_is_told_as_well_as_the_charge_says(norm, unit):
+    """A report of a sum protects a run, so many successive records (`unit`): reports of a client
+    with and without one more run show a privacy loss below the epsilon that its ledger was charged,
+    and above a third of it.
+    """
     question = Question(sums_card(unit, norm), k=2, unit=unit)
     others, run = [LOW] * unit, [HIGH] * unit
     epsilon, delta = claim_of(question, others)
@@ -269,7 +280,10 @@ def test_that_a_run_was_there_is_told_as_well_as_the_charge_says(norm, unit):
 
 @NORMS
 def test_what_a_record_says_is_told_better_than_that_it_was_there(norm):
-    """A record is replaced in two steps: one is removed, another added."""
+    """A sum hides whether a record was there. What a record says is hidden less, since replacing it
+    takes two steps: one record is removed, another added. The measured loss lies between both
+    claims.
+    """
     question = Question(sums_card(1, norm), k=2, unit=1)
     epsilon_of_presence, delta = claim_of(question, [LOW])
     if norm == 1:  # epsilon grows with the number of steps, rho with its square
@@ -309,12 +323,14 @@ def test_a_card_whose_noise_is_for_presence_is_not_certified_for_the_whole_devic
 @NORMS
 @pytest.mark.parametrize("multiple", [2, 3, 10])
 def test_a_sum_over_a_multiple_of_the_unit_is_refused_and_costs_nothing(norm, multiple):
-    """A record more would change such a run, and not remove it: its vector could move by 2 R at the
-    price of R.
+    """A device protects runs of `unit` records, here of one. A card whose sum treats several
+    records as one run is refused with ERR_UNIT, and the ledger pays nothing: one record more would
+    change such a run, and not add one, so its vector could move by twice the radius R at the price
+    of R.
     """
     client, folder = client_of([LOW] * 4, unit=1)
     code, detail = error_of(asked(client, 1, Question(sums_card(multiple, norm), k=2, unit=1)))
-    assert (code, detail) == (wire.ERR_UNIT, 1)
+    assert (code, detail) == (wire.ERR_UNIT, 1), "the device tells its own unit"
     client.close()
     assert book_of(folder).spent == 0
 
@@ -343,13 +359,16 @@ class RoundsLast(device_sums.Answerer):
 @pytest.mark.slow
 @pytest.mark.parametrize("answerer", [None, RoundsLast], ids=["rounded first", "rounded last"])
 def test_a_sum_that_is_rounded_last_tells_more_than_its_rho(answerer):
-    """A record has 64 features of an eighth of a step each: together they have norm 1. The sum of
-    the others ends at half steps, so that the record moves each of 64 rounded sums by a step.
+    """The privacy of a sum rests on this order: the vector of each record is rounded to a grid, and
+    then added. With the wrong order, this audit measures a loss above the claim; so it would find
+    the mistake. The record has 64 features of an eighth of a step each: together they have norm 1.
+    The sum of the others ends at half steps, so that the record moves each of 64 rounded sums by a
+    step.
     """
     rho_micro, delta, draws = 250_000, 1e-3, 1000
-    card = sum_card(rho_micro, 2, 1, 1, 1 << 14, t=1, c=2, bits=8)
+    card = sum_card(rho_micro, norm=2, unit=1, steps=1, reach=1 << 14, t=1, c=2, bits=8)
     question = Question(card, d=64, k=64 + 1, unit=1)  # 64 values and the tally
-    record = [2047] * 64 + [0]
+    record = [2047] * 64 + [0]  # an eighth of 2**14, which is 1
     others = [[1750] * 64 + [0], record, record, record]
 
     without = reports(others, question, draws, answerer)[:, :64].sum(axis=1)

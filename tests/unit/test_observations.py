@@ -53,18 +53,25 @@ def test_a_clip_leaves_no_bias(radius, tau):
 
 
 def test_the_deviation_of_a_weight_is_that_of_its_error():
+    """Besides the weights that explain noisy gradients, a fit gives the standard deviation of each.
+    So errors in units of it have a root mean square of about 1.
+    """
     x, errors = rows(10_000), []
     for seed in range(8):
         mine = Observations(LOGISTIC, x)
         mine.add(answer(x, noise=0.003, seed=seed, radius=DIRECTION))
         errors.append((mine.fit() - TRUE) / mine.deviations())
-    # Eight fits of six weights: 48 errors, of which some of each is the bias of shrinking.
+    # 48 errors, of 8 fits of 6 weights. They are few, and fits are slightly biased towards 0.
     assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
 
 def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
+    """Public rows stand for the features of the devices' records. Where the devices' answer
+    contradicts them (two features vary twenty times less in the rows), a fit cannot be trusted: the
+    model takes a step against the reported gradient instead.
+    """
     x = rows(4000)
-    other_population = x[:1000] * [1, 1, 1, 1, 0.05, 0.05]
+    other_population = x[:1000] * [1, 1, 1, 1, 0.05, 0.05]  # two features hardly vary
     observations = Observations(LOGISTIC, other_population)
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
     weights = observations.fit()
@@ -74,11 +81,17 @@ def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     gradient = answer(x, radius=DIRECTION).gradient
     cosine = -weights @ gradient / np.linalg.norm(weights) / np.linalg.norm(gradient)
     assert cosine > 0.99, "the model moves against the gradient"
+
+    # The next question is at the model 0 again.
     next_weights, _ = observations.question()
     assert np.array_equal(next_weights, np.zeros(D))
 
 
 def test_the_second_question_is_at_a_model_that_is_good_enough():
+    """At the model 0, any gradient exceeds the radius, to which it is clipped: devices report
+    directions. Once a fit explains their answer, the next question is at the fitted weights, and
+    its radius fits the gradients there.
+    """
     x = rows(2000)
     observations = Observations(LOGISTIC, x)
     _, radius = observations.question()
@@ -90,15 +103,18 @@ def test_the_second_question_is_at_a_model_that_is_good_enough():
     weights, radius = observations.question()
     assert np.array_equal(weights, observations.weights)
 
-    # The radius clips two of five gradients.
+    # The radius clips two of five gradients. A record's is (predicted - label) x.
     labels = np.random.default_rng(3).random(2000) < mean_label(x, weights)
     sizes = np.abs(mean_label(x, weights) - labels) * np.linalg.norm(x, axis=1)
     assert (sizes <= radius).mean() == pytest.approx(0.6, abs=0.05)
 
 
 def test_without_public_rows_a_few_rounds_come_near():
+    """Without public records, features are made up from the mean direction of the devices'
+    features; four rounds still give a model whose scores correlate with the true ones.
+    """
     x = rows(4000)
-    x[:, 2] = rows(4000, seed=2)[:, 1]
+    x[:, 2] = rows(4000, seed=2)[:, 1]  # made-up features are independent of each other
     direction = (x / np.linalg.norm(x, axis=1)[:, None]).mean(axis=0)
     mine = Observations(LOGISTIC, made_up(D, direction), invented=True)
     for number in range(4):
@@ -109,6 +125,9 @@ def test_without_public_rows_a_few_rounds_come_near():
 
 
 def test_a_restored_one_goes_on_exactly_as_it_would_have():
+    """A host that was stopped restores what it knew from JSON. Given the same answers, a restored
+    copy and the original have equal weights, states and judgements of the rows.
+    """
     x = rows(500)
     whole = Observations(LOGISTIC, x)
     for number in range(2):

@@ -157,17 +157,24 @@ def board_in_a_folder(tmp_path):
 
 
 def test_a_driver_from_outside_runs_rounds(outside, tern, board_in_a_folder):
+    """A driver is how a host reaches its devices. One of another package, which exchanges frames as
+    files in a folder, trains over two rounds of six devices.
+    """
     fleet, board = board_in_a_folder
     two_rounds = ["--dataset", "iris", "--reports", "12", "--group", "6", "--epsilon", "8"]
 
     result = tern("train", *two_rounds, *fleet)
 
+    # Two rounds of six devices: twelve reports, and none is missing.
     assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
     assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]], "12 devices paid it"
 
 
 @pytest.mark.slow
 def test_entry_points_register_extensions(tmp_path):
+    """An installed package extends tern by its entry points alone. Its metadata name a learning
+    algorithm, an optimiser and a privacy mechanism; a command in a new process uses all three.
+    """
     for name in ("signs", "amsgrad", "flipped"):
         shutil.copy(OUTSIDE / f"{name}.py", tmp_path)
     about = tmp_path / "outside-1.dist-info"
@@ -178,6 +185,8 @@ def test_entry_points_register_extensions(tmp_path):
         "[tern.optimisers]\namsgrad = amsgrad:AmsGrad\n"
         "[tern.mechanisms]\nflipped = flipped:FLIPPED\n"
     )
+
+    # A process that finds this package on its path trains on simulated devices.
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     words = [sys.executable, "-m", "ternhost", *SIGNS, "--optimiser", "amsgrad", *SIMULATED]
     ended = subprocess.run(
@@ -187,6 +196,7 @@ def test_entry_points_register_extensions(tmp_path):
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
     )
+
     result = json.loads(ended.stdout)
     assert (result["algorithm"], result["mechanism"]) == ("signs", "flipped")
     assert result["optimiser"] == "amsgrad"

@@ -52,12 +52,17 @@ def test_a_lock_lists_versions_and_their_hashes_alone(name):
 
 @LOCKS
 def test_a_lock_fits_the_project(name):
+    """A lock pins the exact version of each package. It pins what pyproject.toml asks for, no more
+    and no less, and each version lies in the stated range.
+    """
+    # What the lock pins because the project itself asks for it.
     versions = {}
     for pin, askers in re.findall(LOCK_ENTRY, lock(name), re.MULTILINE):
         if "tern-ldp (pyproject" in askers:
             requirement = Requirement(pin)
             versions[requirement.name] = str(requirement.specifier).removeprefix("==")
 
+    # What pyproject.toml asks for: a group of developers' packages, or the package with all extras.
     ranges = {}
     for text in GROUPS.get(name) or sum(EXTRAS.values(), PROJECT["project"]["dependencies"]):
         requirement = Requirement(text)
@@ -87,6 +92,9 @@ def test_an_import_that_fails_names_the_extra():
 
 
 def test_parsers_are_made_without_extras_and_slow_imports():
+    """`tern --help` works at once on a small installation: the parsers of all commands are made
+    without optional packages, and without matplotlib and scipy, which take seconds to import.
+    """
     hidden = ["matplotlib", "scipy"]
     for modules in extras.EXTRAS.values():
         hidden += modules

@@ -76,18 +76,27 @@ def test_a_payment_counts_for_all_devices_of_its_board_and_for_no_others(store):
 
 
 def test_the_accounts_of_many_boards_stay_small(store):
-    boards = [board(spent=1000 + i, first=i) for i in range(1, 3001)]
+    """3,000 boards each say that they have paid a different amount that the store cannot explain. A
+    run keeps these payments with every round, so they are joined to few; joined, they state at
+    least what each device has paid.
+    """
+    devices = range(1, 3001)  # one on each board
+    boards = [board(spent=1000 + i, first=i) for i in devices]
+
     found = unknown_payments(store, boards, Disclosures())
-    assert len(found) <= 64, "a run keeps them with every round"
-    after = with_payments(Disclosures(), map(asdict, found), range(1, 3001), 0)
+    after = with_payments(Disclosures(), map(asdict, found), devices, 0)
+
+    assert len(found) <= 64
     spent = np.array([each.spent for each in boards])
-    assert np.all(after.prices(range(1, 3001), EPSILON) >= spent)
-    assert len(after.report_counts()) <= 16
+    assert np.all(after.prices(devices, EPSILON) >= spent)
+    assert len(after.report_counts()) <= 16, "kinds of accounts"
 
 
 def test_a_site_counts_what_its_boards_have_paid_beyond_any_of_its_devices_by_the_store(store):
-    """Five of its ten devices have paid for three reports and five for one, but not which ones. The
-    store knows of one report of each of two devices.
+    """A site tells what its devices have paid, but not which ones: of its ten, five have paid for
+    three reports and five for one. The store knows of one report of each of two devices. What it
+    does not know is the most that any has paid, less the most that it knows of any; all ten may
+    have paid it.
     """
     site = np.arange(1, 11)
     most_paid = BoardBudget(site, 5, EPSILON, left=0, spent=3 * COST)
@@ -117,10 +126,16 @@ def pure_for_life(result):
 
 
 def test_a_store_that_was_restored_counts_what_the_boards_have_paid(train, tern):
+    """Three runs cost a device epsilon 2, 1.5 and 1. The store, restored from a copy, has lost the
+    second, but the boards' own ledgers have not: the third run warns, and its guarantee for life
+    counts all of them.
+    """
     tern(*train, "--epsilon", "2")
     shutil.copy("keys.sqlite", "copy.sqlite")
     tern(*train, "--epsilon", "1.5")
     shutil.copy("copy.sqlite", "keys.sqlite")
+
+    # Without the lost run, the store would use its round number again.
     printed = tern(*train, "--epsilon", "1", "--after-round", "2")
     assert "one says epsilon 3.5 in its life, and the rounds of this store cost it 2" in printed.err
     assert printed.json["epsilon_before"] == 2 + 1.5, "also what the lost round cost"

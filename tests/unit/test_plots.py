@@ -9,9 +9,13 @@ from ternhost.privacy import base, certify, mechanisms
 
 
 def test_a_card_of_few_levels_is_drawn_exactly():
+    """The picture of a card, the table from which a device draws its report, has a bar for each
+    report and input; their heights are the exact probabilities.
+    """
     card = mechanisms.design("three-outputs", 2).decode()
     (axes,) = card_plots.card_distribution(card, inputs=(-1, 0.25)).axes
     heights = [bar.get_height() for bar in axes.patches]
+
     expected = []
     for v in (-16384, 4096):  # -1 and 0.25 in fixed point
         expected += [float(p) for p in certify.distribution(card, v)]

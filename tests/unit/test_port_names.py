@@ -53,8 +53,13 @@ def test_names_are_those_of_mpremote(plugged, name, port):
 @pytest.mark.parametrize(
     ("name", "code"),
     [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)],
+    ids=["no port", "empty id", "any board", "unknown id", "absent port", "short for absent port"],
 )
 def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_path):
+    """A board can be named by its port, a short form of it (a0) or its USB id (id:...). With one
+    plugged instrument and no board, every command refuses the same name with the same message. Exit
+    code 2: no such name can be; 3: it could be, but is not plugged in.
+    """
     plugged(METER)
     main, store = tmp_path / "main.py", str(tmp_path / "store")
     main.write_text("import tern.update\n")

@@ -30,9 +30,12 @@ def test_the_mean_of_the_sign_is_the_length(radius, values):
 
 @pytest.mark.parametrize("n", range(1, 8))
 def test_the_rotation_keeps_angles(n):
-    """It turns unit vectors into orthogonal ones, of N ** 1.5 times the length, N = 2 ** n."""
+    """A device turns its vector by a random rotation of whole numbers before it reports a
+    direction. It must not distort: unit vectors are turned into orthogonal ones, of N ** 1.5 times
+    the length, N = 2 ** n.
+    """
     size = 2**n
-    columns = []
+    columns = []  # of its matrix, the first 9 at most
     for j in range(min(size, 9)):
         unit_vector = [0] * size
         unit_vector[j] = ONE

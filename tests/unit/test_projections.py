@@ -35,16 +35,23 @@ def card_of(epsilon=1.0, d=28, radius=1.0):
 @pytest.mark.parametrize("d", [1, 33, 128])
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 4, 13, 20])
 def test_a_design_keeps_its_epsilon_and_nearly_all_of_it(epsilon, d):
+    """A projection card reports one of `size` random directions with both signs: each of the `k`
+    likely ones with weight a, each other with weight b. The ratio a / b of the designed card never
+    exceeds exp(epsilon), comes near it, and the weights suit the sampler of the device.
+    """
     card = card_of(epsilon, d)
     body = card.body
     assert card.epsilon <= epsilon * 10**6
     assert cards.certify(card)
     # The weights of the k likely symbols, and of all others, fit into 20 bits.
     assert body.total == body.k * body.a + (2 * body.size - body.k) * body.b <= 1 << 20
-    assert body.size >= max(d, 32)
+    assert body.size >= max(d, 32), "directions, of which the vector has d coordinates"
+
+    # Whole weights of 20 bits come near any epsilon but a tiny or a huge one.
     if 0.1 <= epsilon <= 13:
         assert math.log(body.a / body.b) > epsilon - 0.002
     if 0.1 <= epsilon < 13:
+        # A device draws a number below this power of 2, and again if it is not below the total.
         drawn_below = 1 << (body.total - 1).bit_length()
         assert body.total > 0.9 * drawn_below, "few draws are repeated"
 
@@ -72,17 +79,24 @@ def digests(count):
 @pytest.mark.parametrize("d", [2, 28, 64, 100, 128])
 @pytest.mark.parametrize("epsilon", [0.3, 4])
 def test_the_twin_draws_what_the_firmware_draws(epsilon, d):
+    """The host simulates fleets by a twin in NumPy, for all clients at once. Given the same random
+    bytes, it draws the same symbol for each client as the code of the device, and takes as many
+    bytes.
+    """
     random, clients, card = np.random.default_rng(d), 120, card_of(epsilon, d, 0.7)
     values = random.integers(-ONE, ONE + 1, (clients, d)).astype(np.int16)
+    # Special vectors among the random ones: zero, beyond the radius,
     values[:10] = 0
     values[10:20] = ONE
     values[20:30, 1:] = 0  # along an axis
     values[30:40] //= 500  # within the radius
     data = random.integers(0, 256, (clients, 100)).astype(np.uint8)
 
+    # The twin, for all clients at once; a digest of the question rotates its directions.
     lanes, questions = ReplayLanes(data), digests(clients)
     drawn = twin.draw(card, lanes, values, twin.signs(card, questions))
 
+    # The device's code, for one client after the other.
     answerer, symbol = firmware.Answerer(SimpleNamespace(values=d)), array("H", (0,))
     for i in range(clients):
         answerer.result = array("h", values[i].tolist())
@@ -170,13 +184,16 @@ def mean_of_clipped_gradients(radius):
 
 @pytest.mark.parametrize("radius", [0.3, 3.0])
 def test_reports_average_to_the_mean_of_clipped_vectors(radius):
+    """Half of the devices answer with epsilon 4 and half with 2. Their joined estimate is, within
+    its error, the mean gradient, each clipped to the radius: so it has no bias.
+    """
     at_4 = question_at(epsilon=4.0, radius=radius), range(1, 20_001)
     at_2 = question_at(epsilon=2.0, radius=radius), range(20_001, 40_001)
     result = ask(SimulatedDriver(HOLDINGS, seed=3), [at_4, at_2])
     means = estimate.mean_of_projections(*result.cohorts)
 
     error = np.abs(means.mean - mean_of_clipped_gradients(radius))
-    assert (error < 4.5 * means.standard_error).all()
+    assert (error < 4.5 * means.standard_error).all()  # 1 in 150,000 exceeds it by chance
     assert (means.reports == 40_000).all()
     # Each cohort counts by the inverse of its variance.
     precision = 0.0
@@ -187,6 +204,10 @@ def test_reports_average_to_the_mean_of_clipped_vectors(radius):
 
 
 def test_fedsgd_takes_projections_and_learns_their_radius():
+    """Gradient descent (fedsgd) can report whole gradients as projections, one symbol in 18 bytes.
+    It learns a suitable radius, and so a good model, and refuses an option (k) that asks for single
+    coordinates.
+    """
     options = {
         "dataset": "synthetic-logistic",
         "epsilon": "4",

@@ -116,6 +116,9 @@ def secret(tmp_path):
 
 
 def test_a_board_gets_its_broker_and_network_as_files(tmp_path, secret):
+    """A board with Wi-Fi reads its network, its broker and the broker's certificate authority from
+    its flash.
+    """
     authority = tmp_path / "authority.der"
     authority.write_bytes(b"\x30\x82 and so on")
     files = Broker.parse("broker.example", authority, "lab", secret, "birds").files()
@@ -146,6 +149,7 @@ def test_a_password_that_cannot_be_decoded_is_not_kept_in_the_error(secret):
 
 
 def test_bad_wifi_and_certificates_are_refused(secret):
+    """A mistake is found before files are written to a board that could then not be reached."""
     with pytest.raises(UsageError):  # a password without the name of a network
         Broker.parse("host", wifi_secret_file=secret)
     with pytest.raises(UsageError):

@@ -45,12 +45,16 @@ def ranges_of(algorithm):
 
 
 def test_the_range_narrows_as_the_residuals_of_a_regression_shrink(monkeypatch):
+    """Gradients are clipped to 2**-range before noise is added: a larger range means less noise. As
+    the model fits better, gradients shrink, and the host asks for larger ranges.
+    """
     data = synthetic.linear(20_000, 6, seed=2)
     assert data.task == REGRESSION
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     ranges_of_rounds = ranges_of(
         begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000)
     )
+    # At least a step up, and to 3: values are clipped to an eighth.
     assert ranges_of_rounds[-1] >= max(3, ranges_of_rounds[0] + 1)
 
 
@@ -66,17 +70,24 @@ def test_without_its_skew_a_clipped_gradient_is_zero_at_the_right_constant(share
 
 @pytest.mark.parametrize("range_", [0, 1, 2])
 def test_the_estimate_equals_the_gradient_at_any_range(range_):
+    """Devices report gradients clipped to tau = 2**-range. The mean that the host estimates from
+    one round is the true mean of the clipped gradients, and its 95 % intervals cover it.
+    """
     options = {"epsilon": "8", "k": 6, "reports": 18_000, "group": 18_000, "range": str(range_)}
     algorithm = begin("fedsgd", 20_000, **options)
     driver = fleet_of(algorithm)
+
+    # One round of 18,000 devices, each with one record.
     driver.open(1, algorithm.cohorts(driver.devices))
     tau = 2.0**-range_
     estimated, _ = algorithm.estimate_of(1, driver.collect(1).cohorts, tau)
 
+    # The truth, from the records that these devices hold.
     records = algorithm.holdings.rows(np.arange(18_000))[:, 0] / ONE
     features, labels = records[:, :-1], records[:, -1:]
     gradients = np.clip(-0.5 * labels * features, -tau, tau)  # at the model 0
     truth = gradients.mean(axis=0)
+
     assert np.abs(estimated - truth).max() < 0.05
     last = algorithm.last_gradient
     covered = (np.array(last["low"]) <= truth) & (truth <= np.array(last["high"]))

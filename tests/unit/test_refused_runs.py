@@ -97,6 +97,10 @@ def test_a_refused_run_is_taken_back_after_its_first_round(board, words, fleet, 
 def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(
     fleet, tern, monkeypatch
 ):
+    """Every device refuses this run, as its data set has another dimension. Ctrl-C comes before the
+    host learns so; the resumed run is then taken back like any other that nobody has paid for.
+    """
+
     def interrupt(status):
         if status.event == ROUND:
             raise KeyboardInterrupt
@@ -106,16 +110,22 @@ def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(
         patched.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
         words = [*fleet(), "--dataset", "iris", "--rounds", "40", "--name", "mine"]
         tern("train", *words, code=errors.INTERRUPTED)
+
     tern("train", "--resume", "mine", code=errors.REFUSED)
     assert_nothing_is_left()
 
 
 def test_a_run_that_reported_once_stays_whatever_comes_later(fleet, tern, monkeypatch):
+    """Each device has a budget of epsilon 100 for life, and each report of this run costs 20. After
+    five reports of both devices all refuse for good; but the reports have cost privacy, so the run
+    stays in the store. The host is kept from learning the budgets, by which it would not begin.
+    """
     words = fleet()
     monkeypatch.setattr(BoardsDriver, "budgets", property(lambda self: []))
+
     printed = tern(
         "train", *words, "--epsilon", "20", "--reports", "12", "--name", "mine", "--json", code=None
     )
     assert printed.code == errors.REFUSED
     with Store("keys.sqlite") as store:
-        assert store.run("mine").state["reports"] == 10, "five reports of each cost 100"
+        assert store.run("mine").state["reports"] == 10, "five of each of two devices"

@@ -36,6 +36,9 @@ def test_the_error_on_a_port_that_never_falls_silent_shows_what_it_prints():
 
 
 def test_the_error_on_a_board_that_restarts_for_ever_names_its_reason():
+    """An ESP32 whose firmware is for a larger flash restarts before a prompt appears. The error
+    translates the boot messages instead of saying that nothing answers.
+    """
     with (
         port_that_prints(RESTART + SMALL_FLASH, 0.2) as port,
         pytest.raises(DeviceError) as caught,

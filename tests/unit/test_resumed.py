@@ -65,15 +65,21 @@ def result_of(algorithm):
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_algorithm_continues_exactly_from_its_state(case):
+    """After every round, an algorithm gives its state as JSON. A new one that is restored from any
+    of these states asks the remaining rounds, and has in the end the state and result of one that
+    was never stopped.
+    """
     whole = begun(case)
-    states = [json.dumps(whole.state())]
+    states = [json.dumps(whole.state())]  # before the first round, and after each
     for _ in rounds(whole, fleet_of(whole)):
         states.append(json.dumps(whole.state()))
+
     for stopped_after in {0, 1, whole.rounds // 2, whole.rounds}:
         resumed = begun(case)
         resumed.restore(json.loads(states[stopped_after]))
         assert json.dumps(resumed.state()) == states[stopped_after]
         assert resumed.done == (stopped_after == whole.rounds)
+
         further = list(rounds(resumed, fleet_of(resumed), first=stopped_after + 1))
         assert len(further) == whole.rounds - stopped_after
         assert json.dumps(resumed.state()) == states[-1]
@@ -93,6 +99,10 @@ def test_the_state_of_another_model_is_refused(case):
 
 
 def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
+    """A run promises each device what its report costs, which depends on how many devices share the
+    rounds. So devices whose keys are made after its begin do not count in it, also when it is
+    resumed.
+    """
     path = tmp_path / "store.sqlite"
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
@@ -100,6 +110,7 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
     with Run.begin(
         RunOptions("fedavg", options, "port:/dev/null"), Place("own", store=path)
     ) as run:
+        # 30 clients, each asked once.
         assert (run.algorithm.clients, run.algorithm.times) == (30, 1)
         run.store.add_devices({device: bytes(32) for device in range(31, 61)})
     with Run.resume("own") as run:

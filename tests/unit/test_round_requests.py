@@ -98,14 +98,18 @@ TWO_QUESTIONS = (QUESTION, [SLEEPS]), (OTHER, [STAYS])
 
 
 def test_a_sleeping_device_with_a_retained_hello_is_not_asked(fleet):
-    """A question that waits at the broker could be answered after the round."""
+    """A board says hello when it connects, and the broker may retain that message for hours. A
+    device that sleeps between rounds may be gone by then: a question that waits at the broker could
+    be answered after the round.
+    """
     fleet.line.hello(SLEEPS, retained=True)  # hours ago
     fleet.line.hello(STAYS)
     fleet.update()
     fleet.begin(1, *TWO_QUESTIONS)
     fleet.pass_an_hour()
+
     assert SLEEPS not in fleet.line.asked
-    assert fleet.line.asked.count(STAYS) > 10
+    assert fleet.line.asked.count(STAYS) > 10, "it is asked again and again"
 
 
 def test_a_sleeping_device_is_asked_once_at_each_wake(fleet):
@@ -118,21 +122,28 @@ def test_a_sleeping_device_is_asked_once_at_each_wake(fleet):
 
 
 def test_a_sleeping_device_reads_the_announcement_and_is_not_asked_too(fleet):
+    """A round with one question for all is announced to the whole fleet. A device that sleeps reads
+    the announcement when it wakes; only one that stays awake is asked again in person.
+    """
     fleet.line.hello(SLEEPS)
     fleet.line.hello(STAYS)
     fleet.update()
-    fleet.begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+    fleet.begin(1, (QUESTION, [SLEEPS, STAYS, 3]))  # device 3 was never heard of
     assert fleet.line.announcements == 1
     fleet.pass_an_hour()
     assert set(fleet.line.asked) == {STAYS}
 
 
 def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(fleet):
+    """Boards that answer nothing are left out of a round. One that wakes every hour has two hours;
+    one that stays awake has the usual silence.
+    """
     fleet.line.hello(SLEEPS)
     fleet.line.hello(STAYS)
     now = time.monotonic()
     fleet.update(now)
     fleet.begin(1, (QUESTION, [SLEEPS, STAYS, 3]))
+
     fleet.requests.leave_out_silent_boards(now + HOUR, SILENCE)
     assert fleet.left_out() == {STAYS}
     fleet.requests.leave_out_silent_boards(now + 2 * HOUR, SILENCE)
@@ -183,6 +194,10 @@ def test_a_board_stays_left_out_where_only_others_have_answered(liar_left_out):
 
 
 def test_the_number_of_one_device_is_not_recommended_alone():
+    """Devices refuse round 7, since they have answered another question of that number, and name
+    their last round. The error recommends to go on after 7, and not after what the first device
+    names: it may be broken or lie, and so use up all numbers of rounds (below 2**30).
+    """
     last_rounds = {1: 2**30 - 1, 2: 7, 3: 7}
     refusals = {
         device: Refusal(device, 7, wire.ERR_CHANGED_ROUND, last)

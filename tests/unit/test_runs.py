@@ -97,6 +97,9 @@ def test_every_run_has_its_own_directory_and_is_never_overwritten(command):
     ids=["no store", "no JSON"],
 )
 def test_a_broken_run_is_listed_and_hides_no_other(command, damage, status):
+    """`tern runs` lists all directories of runs. One that has lost its store, or whose description
+    is garbled, says so, and the run beside it is still shown.
+    """
     for name in ("first", "second"):
         command("train", *SIMULATED, "--name", name)
     damage()
@@ -118,11 +121,17 @@ def test_a_run_without_its_directory_is_resumed(command, interrupted_after_round
 
 
 def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(command, monkeypatch):
+    """Ctrl-C while the report is drawn, after the last round, loses no result: the error says that
+    the run has finished and how to draw the report, and the simulated boards are packed into an
+    archive as after any other run.
+    """
     monkeypatch.setattr("ternhost.run.report.page.write", Mock(side_effect=KeyboardInterrupt))
     boards = [word for word in BOARDS if word != "--no-report"]
     interruption = command("train", *boards, "--name", "mine", code=errors.INTERRUPTED).result
     assert "the run has finished" in interruption["error"]
     assert "tern runs --draw runs/mine" in interruption["hint"]
+
+    # The boards were packed.
     assert Path("runs/mine/fleet.tar.gz").exists()
     assert not Path("runs/mine/fleet/board-000/clients.bin").exists()
 
@@ -156,6 +165,9 @@ def test_a_run_that_is_refused_late_leaves_nothing(words, code, command, here):
 
 
 def test_an_interrupted_run_is_resumed_to_its_end(interrupted_after_round, command):
+    """Ctrl-C after the second of four rounds, of ten devices each: the resumed run asks the other
+    two rounds alone, and resuming it once more asks nobody.
+    """
     ended = interrupted_after_round(2, "train", *BOARDS, "--name", "mine")
     assert ended.code == errors.INTERRUPTED
     assert ended.result["hint"] == "go on with: tern train --resume mine"
@@ -171,9 +183,13 @@ def test_an_interrupted_run_is_resumed_to_its_end(interrupted_after_round, comma
 
 
 def test_a_run_can_be_abandoned_for_another(command, interrupted_after_round):
+    """A store allows one unfinished run of its devices. `--anew` abandons it and begins another
+    one, after which it can no longer be resumed.
+    """
     interrupted_after_round(1, "train", *BOARDS, "--store", "s.sqlite", "--name", "a")
     anew = ["train", *BOARDS, "--store", "s.sqlite", "--name", "b", "--anew"]
     result = command(*anew, code=0).result
+
     assert result["epsilon_before"] == 0, "boards that are made for a run have spent nothing"
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {"a": ABANDONED, "b": FINISHED}
@@ -209,6 +225,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_run_killed_while_boards_are_made_is_resumed(command):
+    """A run on simulated boards makes their files first. The process is killed after the first
+    board; the resumed run makes the others, and every device pays once.
+    """
     words = ["train", *BOARDS, "--name", "a"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     program = [sys.executable, "-c", KILLED_AT_THE_FIRST_BOARD]
@@ -217,6 +236,7 @@ def test_a_run_killed_while_boards_are_made_is_resumed(command):
 
     result = command("train", "--resume", "a", "--no-report", code=0).result
 
+    # All 40 devices have paid epsilon 2 for one report each.
     assert (result["reports"], result["epsilon_spent"]) == (40, [[2.0, 40]])
 
 
@@ -237,12 +257,16 @@ def sql_statements(monkeypatch):
 
 
 def test_a_round_reads_nothing_of_earlier_ones(command, sql_statements):
+    """A run of many rounds does not get slower: the number of SQL statements grows in proportion to
+    the number of rounds, and not with its square.
+    """
     one_report_a_round = ["train", "--fleet", "inprocess:1", "--dataset", "iris", "--group", "1"]
     count_by_rounds = {}
     for rounds in (12, 6):
         sql_statements.clear()
         command(*one_report_a_round, "--reports", str(rounds), *QUIET, code=0)
         count_by_rounds[rounds] = Counter(line.split()[0] for line in sql_statements)
+
     for verb in ("SELECT", "INSERT", "COMMIT"):
         # Twice the rounds, twice the statements; some more come at any end of a run.
         assert count_by_rounds[12][verb] <= 2 * count_by_rounds[6][verb] + 4, verb
@@ -277,18 +301,25 @@ TEN_A_ROUND = ["--reports", "40", "--group", "10"]
 
 
 def test_a_board_with_another_key_leaves_no_run(provisioned, command):
+    """A host and its boards share a key by device. If the store has another one, the command is
+    refused with a remedy, and neither a directory nor a run in the store is left.
+    """
     fleet = provisioned(1, clients=1)
     with Store("keys.sqlite") as store:
         store.add_devices({1: bytes(32)})
+
     failed = command("train", *fleet, code=errors.REFUSED).result
+
     assert "tern provision BOARD --store" in failed["hint"]
     assert not Path("runs").exists()
     assert command("runs", "keys.sqlite").result == {"runs": []}
 
 
 def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned, command):
-    """Half of 40 devices have a budget for two reports, and half for one. The first device of each
-    board, from which the host takes the budget of the others, is one of the former.
+    """Half of 40 devices have a budget for two reports, and half for one; so of two runs of one
+    report each, the second is refused by half. It trains on the reports of the others. The first
+    device of each board, from which the host takes the budget of the others, has budget for two:
+    the host cannot foresee the refusals. Exit code 4 is errors.REFUSED.
     """
     words = ["train", *provisioned(2, 1), *TEN_A_ROUND]
     command(*words, code=0)
@@ -298,6 +329,9 @@ def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned
 
 
 def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkeypatch):
+    """One of two boards gets no frame, and is left out after half a second of silence. The run ends
+    with the other's reports, and with exit code 6, errors.SHORT.
+    """
     send = InProcessLink.send
 
     def send_but_to_the_second_board(self, frame):
@@ -305,7 +339,9 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
             send(self, frame)
 
     monkeypatch.setattr(InProcessLink, "send", send_but_to_the_second_board)
+
     ended = command("train", *BOARDS, "--silence", "0.5", code=errors.SHORT)
+
     # Of 40 devices, 20 are on each of both boards.
     assert (ended.result["reports"], ended.result["missing"]) == (20, 20)
     assert "board-001 is left out" in ended.err
@@ -317,11 +353,15 @@ def test_a_run_without_any_answer_ends(command, monkeypatch):
 
 
 def test_files_that_a_power_cut_leaves_beside_ledgers_are_no_clients(command, monkeypatch):
+    """Each device keeps what it has spent in a ledger, a file named after it. A power cut can leave
+    a half-written copy (.new) beside it, which does not count as a device, and a ledger that cannot
+    be read, whose device alone is missing in the result.
+    """
     spent = results.epsilon_spent
 
     def after_a_power_cut(boards, delta):
         (boards[0] / "ledger/00000001.new").write_bytes(b"")
-        (boards[1] / "ledger/00000028").write_bytes(b"cut short")
+        (boards[1] / "ledger/00000028").write_bytes(b"cut short")  # of device 40
         return spent(boards, delta)
 
     monkeypatch.setattr(results, "epsilon_spent", after_a_power_cut)
@@ -335,9 +375,14 @@ def test_files_that_a_power_cut_leaves_beside_ledgers_are_no_clients(command, mo
 def test_the_cost_of_a_run_and_of_earlier_ones_is_shown_before_its_first_round(
     provisioned, command
 ):
+    """Before anybody is asked, a run says what it costs each device (epsilon 1.5), and what it
+    costs together with an earlier run on the same devices (epsilon 2): the epsilons add up. Its
+    result promises the same.
+    """
     words = ["train", *provisioned(5), *TEN_A_ROUND]
     command(*words, code=0)
     ended = command(*words, "--epsilon", "1.5", "--budget", "10", code=0)
+
     whom = "a device with all of its records with epsilon"
     assert f"this run protects {whom} 1.5\n" in ended.err
     assert f"all runs so far together protect {whom} 3.5\n" in ended.err
@@ -356,8 +401,13 @@ def test_the_cost_of_a_run_and_of_earlier_ones_is_shown_before_its_first_round(
     ids=["collect", "infer"],
 )
 def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
+    """The report of a run is an HTML page that can be sent to somebody: it loads nothing from
+    elsewhere, and contains all pictures, which lie beside it as PNG files too.
+    """
     result = command(*words.split(), "--dataset", "iris", "--quiet", code=0).result
     source = Path(result["report"]).read_text()
+
+    # No element and no style refers to another file; links lead to places of the page.
     assert "http" not in source
     assert not re.search(r"<(script|link|iframe|object|img)|url\((?!#)|href=\"[^#]", source)
     assert source.count("<svg") == len(result["pictures"]) > 1

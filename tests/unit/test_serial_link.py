@@ -120,11 +120,14 @@ def test_a_hello_resets_no_console(peer, monkeypatch):
 
 
 def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
-    """A board gives a zero as credit for each wire.CREDIT bytes that it has read."""
+    """A board's input buffer is small, so the host may have at most wire.IN_FLIGHT bytes on the way
+    that the board has not read. A board gives a zero as credit for each wire.CREDIT bytes that it
+    has read; then the host sends as many more.
+    """
     frame = bytes([wire.ROUND]) + b"x" * 199
     for _ in range(20):
         link.send(frame)
-    unread = 20 * len(cobs(frame))
+    unread = 20 * len(cobs(frame))  # encoded, as they go over the cable
     assert peer.wait_for(wire.IN_FLIGHT) == wire.IN_FLIGHT
 
     while unread > wire.IN_FLIGHT:
@@ -133,17 +136,24 @@ def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
         unread -= wire.CREDIT
         in_flight = min(unread, wire.IN_FLIGHT)
         assert peer.wait_for(in_flight) == in_flight
-    assert link.backlog() == 0
+    assert link.backlog() == 0, "all was sent"
 
 
 def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
+    """The host waits for credit, a board's sign that it has read more bytes. A board that was reset
+    gives none for what it had in its buffer, and both would wait for ever. After a while (_STALL)
+    the host asks for a hello, and the answer clears the account.
+    """
     monkeypatch.setattr(module, "_STALL", 0.2)
+
+    # A board reads as much as may be in flight, and is reset.
     first, second, third = [bytes([wire.ROUND]) + text * 199 for text in (b"a", b"b", b"c")]
     for frame in (first, second, third):
         link.send(frame)
     peer.wait_for(wire.IN_FLIGHT)
-    peer.read(wire.IN_FLIGHT)  # without credit, like a board that was reset
+    peer.read(wire.IN_FLIGHT)  # it gives no credit
 
+    # After the reset, it answers the request for a hello.
     peer.receiver = frames.Receiver()
     nonce = frames.decode_hello_request(peer.read_frame())
     time.sleep(0.05)
@@ -163,10 +173,14 @@ def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
 
 
 def test_a_hello_is_requested_until_it_arrives(peer, link, monkeypatch):
+    """A host asks a board to introduce itself. Silence, console noise, the answer to another
+    request (each has a random nonce) and a damaged answer are passed over, until the right one
+    comes.
+    """
     monkeypatch.setattr(links, "HELLO_EVERY", 0.1)
     answering(
         peer,
-        lambda nonce: b"",
+        lambda nonce: b"",  # silence
         lambda nonce: b"Traceback: noise\r\n\x00",
         lambda nonce: cobs(hello(1, nonce=nonce ^ 1)),  # of another question
         lambda nonce: cobs(hello(1, nonce=nonce)[:-1] + b"\x00"),  # damaged
@@ -186,12 +200,16 @@ def test_a_board_that_does_not_answer_is_an_error(link):
 
 @pytest.mark.parametrize(("newer", "advice"), [(-1, "update the board"), (1, "update this host")])
 def test_the_error_of_another_schema_names_the_side_to_update(peer, link, newer, advice):
+    """Board and host must speak the same version of the frames (their schema, named by its hash in
+    the hello). Otherwise the host refuses the board, and advises to update whichever is older.
+    """
+
     def hello_of_another_schema(nonce):
         frame = bytearray(hello(1, nonce=nonce)[: -wire.TAG_BYTES])
-        frame[5] = wire.VERSION + newer
-        frame[6:14] = b"another!"  # the hash of the schema
+        frame[5] = wire.VERSION + newer  # a hello has the version of its schema here,
+        frame[6:14] = b"another!"  # and the hash here
         frame += bytes(wire.TAG_BYTES)
-        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
+        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)  # a checksum
         return cobs(bytes(frame))
 
     answering(peer, hello_of_another_schema)
@@ -204,6 +222,10 @@ def test_the_error_of_another_schema_names_the_side_to_update(peer, link, newer,
 
 
 def test_unsolicited_hellos_are_not_kept(peer, link, events):
+    """A hello that answers no request is dropped: a board that sends hundreds of them fills no
+    memory, and its unasked hello (of 1 client) is not taken for the answer to a request (3
+    clients).
+    """
     unasked = cobs(hello(1))
     end = bytes([wire.REPORT]) + bytes(20)
 
@@ -221,6 +243,9 @@ def test_unsolicited_hellos_are_not_kept(peer, link, events):
 
 
 def test_a_hang_up_is_reported_once(peer, link, events):
+    """A board that is unplugged gives one event with an error; later calls are harmless, and give
+    no second one.
+    """
     peer.hang_up()
     event = events.get(timeout=60)
     assert event.frames == []
@@ -257,13 +282,17 @@ def frames_of_a_host():
 
 
 def test_a_tool_is_heard_after_any_incomplete_frame_and_its_zeros():
-    """A tool sends 65 zeros, which end any frame, and then Enter and Ctrl-C."""
-    most_at_once = 64
+    """A host may die in the middle of a frame. A tool that then wants the board's console sends 65
+    zeros, which end any frame, and Enter and Ctrl-C. Wherever the frame was cut, the receiver of
+    the board reads no byte of it that need not come, and gives the console the rest.
+    """
+    most_at_once = 64  # bytes that a board reads
     for data in frames_of_a_host():
         for cut in range(1, len(data), 7):
             receiver, read = frames.Receiver(), 0
             line = data[:cut] + bytes(65) + b"\r\x03"
             while read < len(line):
+                # The frame cannot end before so many more bytes have come.
                 size = min(receiver.certain(), most_at_once)
                 assert 0 < size <= len(line) - read, "it waits for no byte that need not come"
                 receiver.give(line[read : read + size])

@@ -54,6 +54,9 @@ def command(tern):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "collect", "infer"])
 def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
+    """`tern serve` asks rounds up to a total number. Started again with the same total it asks
+    none; with a larger one it continues the same run with the next round.
+    """
     words = [*FLEET, "--algorithm", algorithm]
     first = command(*words, "--rounds", "2", code=0)
     assert (first.last["rounds"], first.ended_rounds) == (2, [1, 2])
@@ -64,6 +67,7 @@ def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     longer = command(*words, "--rounds", "5", code=0)
     assert (longer.last["rounds"], longer.ended_rounds) == (5, [3, 4, 5])
     assert longer.last["run"] == first.last["run"]
+    # Every round has as many reports: two rounds at first, five in the end.
     assert longer.last["reports"] == 5 * first.last["reports"] // 2
 
 
@@ -83,6 +87,10 @@ def test_a_store_has_one_served_model(command, words):
 
 
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
+    """A service without a number of rounds cannot say beforehand what it will cost; so it states
+    the cost of a round. After SIGTERM it ends in good order, and states the cost of those it has
+    asked.
+    """
     words = [*warm.TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
     with warm.Popen(words, stdout=subprocess.PIPE, text=True) as served:
         lines = []
@@ -91,9 +99,10 @@ def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
             if lines[-1]["event"] == END and lines[-1]["round"] == 3:
                 served.send_signal(signal.SIGTERM)
         assert served.wait() == 0
+
     assert lines[0]["message"].startswith("each client spends epsilon 2 in every round")
     result = lines[-1]
-    assert result["rounds"] >= 3
+    assert result["rounds"] >= 3, "some may begin before the signal arrives"
     assert result["epsilon_paid"] == 2 * result["rounds"]
     assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
 
@@ -110,8 +119,9 @@ def served(watcher=None, deadline=60.0, **schedule):
 
 
 def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
-    """Half of the devices are asked in each round. Of the 5 that are asked among 10 at first, some
-    are asked again among 40: the account counts two reports of a device.
+    """Half of the devices are asked in each round, so that each answers once in two rounds. Of the
+    5 that are asked among 10 at first, some are asked again among 40 after others have joined: the
+    privacy account counts two reports of a device.
     """
     devices = BoardsDriver.devices
     with served(rounds=2, share=0.5) as run:
@@ -123,11 +133,15 @@ def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
         monkeypatch.setattr(BoardsDriver, "devices", property(ten_devices_at_first))
         result = run.run()
         assert [entry["asked"] for entry in result["history"]] == [5, 20]
-    (release,) = result["accounting"][0]["releases"]
+
+    (release,) = result["accounting"][0]["releases"]  # what a device has told
     assert release["times"] == 2
 
 
 def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
+    """While nobody answers, `tern serve` waits twice as long after each round (exponential
+    backoff).
+    """
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
     ends = []
 
@@ -139,6 +153,7 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
 
     with served(Watcher(status=note), deadline=0.05, patience=0.05) as run:
         assert run.run()["reports"] == 0
+
     pauses = [after - before for before, after in pairwise(ends)]
     # The least time from one round to the next doubles with every silent round.
     for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True):

@@ -50,8 +50,13 @@ def mean_gradient():
 
 @pytest.mark.parametrize(("mechanism", "k"), [("three-outputs", 1), ("pm-sub", 5)])
 def test_counts_estimate_the_mean_gradient(mechanism, k):
+    """A host gets the number of times that each symbol was reported, and no single report. From
+    100,000 simulated clients these counts give the mean gradient, as the code of the device
+    computes it without noise, within the stated standard error. Every client reports k symbols, one
+    for each of k coordinates.
+    """
     card = design(mechanism, 4).card
-    driver = fleet_with(seed=8, clients=25 * len(RECORDS))
+    driver = fleet_with(seed=8, clients=25 * len(RECORDS))  # 25 clients for each of 4,000 records
     result = ask(driver, [(gradient_question(k, card), driver.devices)])
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 100_000, 100_000)
     counts = result.cohorts[0].counts
@@ -64,6 +69,9 @@ def test_counts_estimate_the_mean_gradient(mechanism, k):
 
 
 def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
+    """Simulated noise follows from the seed of the fleet and the number of the round: the same for
+    the same pair, and another one if either changes.
+    """
     question = gradient_question(1, design("duchi", 1).card)
 
     def counts(seed, number):
@@ -86,11 +94,15 @@ def test_a_card_that_does_not_certify_is_refused():
 
 
 def test_values_of_many_clients_are_estimated_in_parts(monkeypatch):
-    monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", 1 << 15)  # clients at once
+    """Memory does not grow with the number of clients: a large fleet is simulated in parts, after
+    each of which a status is given. The estimate is that of the whole.
+    """
+    monkeypatch.setattr("ternhost.reach.simulated.driver._CHUNK", 1 << 15)  # 32,768 at once
     rng = np.random.default_rng(4)
     values = rng.integers(-16384, 16385, (60_000, 4)).astype(np.int16)  # the last is the label
     card = design("three-outputs", 2).card
     statuses, driver = [], fleet_with(values, 3)
+    # Each of 60,000 clients reports two (k) of its three features.
     driver.open(1, [(Question(wire.VALUES, [1, 1, 1], -12, card, 2), driver.devices)])
     result = driver.collect(1, statuses.append)
 
@@ -99,7 +111,7 @@ def test_values_of_many_clients_are_estimated_in_parts(monkeypatch):
     counts = result.cohorts[0].counts
     assert counts.sum() == 2 * 60_000, "k is 2"
     estimated = estimate.combine([(decode(card), counts)])
-    error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)
+    error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)  # in fixed point, 16384 is 1
     assert (error < 4.5 * estimated.standard_error).all()
 
 

@@ -64,14 +64,18 @@ def exact_sums(question):
 @pytest.mark.parametrize("model", ASKED)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_counts_estimate_the_sums_of_all_clients_and_the_tally(model, norm):
+    """Each client reports the sum of its clipped vectors with exact noise; the host adds up. The
+    total is the exact one within its error, for each kind of question and norm. The last value, the
+    tally, tells how many vectors were clipped.
+    """
     clients, design = 1000, sum_design(norm)
     question = question_about(model, design)
     driver = SimulatedDriver(HOLDINGS, seed=3)
     (cohort,) = ask(driver, [(question, range(1, clients + 1))]).cohorts
-    assert (cohort.counts.sum(axis=1) == clients).all()
+    assert (cohort.counts.sum(axis=1) == clients).all(), "each reports every value"
 
     total, error = estimate.sums_of(cohort)
-    assert (abs(total - exact_sums(question)) < 4.5 * error).all()
+    assert (abs(total - exact_sums(question)) < 4.5 * error).all()  # 1 in 150,000 by chance
     # The noise of clients adds up; the tally, the last value, is in steps of the grid.
     assert error[0] == pytest.approx(np.sqrt(clients) * design.sigma, rel=0.02)
     grid_step = sums.grid(sums.of(cohort.card), question.range)
@@ -101,7 +105,10 @@ def test_totals_are_unbiased(cohorts):
 
 
 def test_some_of_the_values_stand_for_all_clients():
-    """Each client reports two of five values, so 40,000 of 100,000 report any of them."""
+    """Each client reports two of five values, chosen at random, so 40,000 of 100,000 report any of
+    them. Scaled up, these estimate the sums of all clients; the error has a part for the choice
+    beside the one for noise.
+    """
     clients = 100_000
     question = question_about(wire.LOGISTIC, sum_design(radius=0.3), k=2)
     driver = SimulatedDriver(HOLDINGS, clients, seed=5)
@@ -111,7 +118,7 @@ def test_some_of_the_values_stand_for_all_clients():
     total, error = estimate.sums_of(cohort)
     largest_sum = 0.3 * 3  # of the three units of a client
     of_the_choice = largest_sum * np.sqrt(clients * 5 / 2)  # of the clients that report a value
-    distance = abs(total - 100 * exact_sums(question))
+    distance = abs(total - 100 * exact_sums(question))  # 100 clients hold the same records
     assert (distance[:-1] < 4.5 * np.hypot(error[:-1], of_the_choice)).all()
 
 

@@ -9,13 +9,17 @@ from ternhost.planning.statistics import beyond_noise, mean_and_error, summaries
 
 
 def test_a_simulated_learner_learns_what_a_run_learns(here):
+    """Experiments simulate learners without files, stores and commands. With the same seed, they
+    learn exactly the weights of a whole run.
+    """
     options = {"dataset": "breast-cancer", "reports": 400, "group": 50, "k": 1, "seed": 3}
     learned = simulating.run("fedsgd", "simulated:400", epsilon="4", **options)["weights"]
+
     learner = simulating.begin("fedsgd", 400, epsilon="4", **options)
     simulated = list(simulation.rounds(learner, simulation.fleet_of(learner, 3)))
     assert len(simulated) == 400 // 50
     assert learner.weights.tolist() == learned
-    assert any(learned)
+    assert any(learned), "not all weights are 0"
 
 
 def test_folds_that_share_records_have_a_larger_error():
@@ -48,13 +52,24 @@ def runs_with_noise(noise):
         (False, 1.0, ["tied", "tied", "worse"]),
         (False, 0.01, ["best", "worse", "worse"]),
     ],
+    ids=[
+        "accuracy, much noise",
+        "accuracy, little noise",
+        "loss, much noise",
+        "loss, little noise",
+    ],
 )
 def test_a_summary_says_which_is_better_beyond_noise(larger_is_better, noise, verdicts):
+    """Methods are compared over ten repeated runs. Method c is far above the others; b is above a
+    by 0.1, which is certain only where the noise of b is small. A method is "tied" with the best if
+    the difference, run by run, may be chance. The interval of a mean is that of Student's t.
+    """
     rows = summaries(
         runs_with_noise(noise), ("set",), "who", "figure", larger=lambda row: larger_is_better
     )
     assert [row["who"] for row in rows] == ["a", "b", "c"]
     assert [row["verdict"] for row in rows] == verdicts
+
     first = rows[0]
     students_t = 2.262  # 95 %, of 9 degrees of freedom
     half_width = students_t * first["standard_error"]

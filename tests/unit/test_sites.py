@@ -63,10 +63,15 @@ def test_the_broker_of_a_site_lets_in_its_own_boards_alone(lab):
 
 
 def test_a_site_has_no_key_of_a_device_and_no_password_of_the_host(central, lab):
+    """A site has a broker of its own, joined to the central one; its operator is trusted less. Its
+    directory contains no device's key, nor anything made from one, and neither the password of the
+    host nor the key of the certificate authority.
+    """
     directory, device_keys = central
     secrets = [Access.load(directory / HOST).password.encode()]
     for key in device_keys.values():
         secrets += [key, key.hex().encode(), mqtt.password(key).encode()]
+
     content = b"".join(path.read_bytes() for path in lab.iterdir())
     assert not [secret for secret in secrets if secret in content]
     assert not (lab / "authority.key").exists()
@@ -100,19 +105,28 @@ def test_new_keys_reach_the_broker_of_a_site(after_new_keys, lab):
 def test_a_site_is_configured_with_its_central_broker_and_has_no_options_of_its_own(
     after_new_keys, lab
 ):
+    """The central operator decides about the rights of a site. Configuring the site again only
+    takes up new passwords of its boards; ports and guests are refused there.
+    """
     access = configuration.configure(lab)
     assert access == Access.load(lab / HOST)
     assert users(lab) == {"00000004", "00000005"}
+
     for options in ({"port": 1234}, {"guest_prefixes": {"visitor": "home"}}):
         with pytest.raises(UsageError):
             configuration.configure(lab, **options)
 
 
 def test_new_keys_change_nothing_else_of_a_site(after_new_keys, lab):
+    """When devices get new keys, the central broker rewrites the passwords at its sites. Settings,
+    certificate and the operator's own lines stay, and so does their mode: nobody but the owner may
+    read them.
+    """
     with (lab / CONFIG).open("a") as conf:
         conf.write("# mine\n")
     others = (CONFIG, CERTIFICATE, KEY, "site.json", HOST)
     before = {name: (lab / name).read_bytes() for name in others}
+
     configuration.configure(after_new_keys)
     assert {name: (lab / name).read_bytes() for name in others} == before
     assert stat.S_IMODE((lab / CONFIG).stat().st_mode) == 0o600
@@ -127,8 +141,13 @@ def test_a_site_whose_directory_is_removed_has_no_rights_any_more(central, lab):
 
 
 def test_a_site_for_a_relay_has_only_access_and_passwords(central):
+    """A relay passes frames from boards on cables to the central broker, without a broker of its
+    own. Its directory has the passwords of its boards, which their keys give, and no others; the
+    central broker knows no user for the site.
+    """
     directory, device_keys = central
     configuration.add_site(directory, "desk", relay=True, boards=range(2, 4))
+
     site = directory / "sites" / "desk"
     assert {path.name for path in site.iterdir()} == {AUTHORITY, BOARDS, HOST, "site.json"}
     assert json.loads((site / BOARDS).read_text()) == {

@@ -18,12 +18,15 @@ ERASING = re.compile(r"flash --erase|erase the board|new id|new ID|tern provisio
 
 
 def test_no_remedy_for_a_spent_budget_erases_a_board():
+    """A device that has spent its budget refuses. Erasing it would give it a new budget, and break
+    the promise to the people whose data it holds: neither the errors nor the live view advise that.
+    """
     now = Snapshot(
         "s",
         run=RunView("a", 0.0, "running", "fedsgd", "port:a0"),
         history=({"round": 1, "asked": 2, "reports": 0, "reasons": {"budget": 2}},),
     )
-    shown = words.refusing(now)
+    shown = words.refusing(now)  # of a round that both devices refuse for their budget
     assert "keep this promise by refusing" in shown
     for text in (refusals.WHEN_SPENT, shown):
         assert not ERASING.search(text), text

@@ -30,6 +30,8 @@ def intervals_of(estimate: Estimate) -> list[list[float] | None]:
 def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Return the mean squared errors of estimated means and of estimated frequencies, for JSON.
 
+    An attribute is numeric, and has a mean, or categorical, and has frequencies of its categories.
+
     entries: the results of attributes. Only those whose true values are known count; an error is
         None if there is no such entry.
     """
@@ -68,7 +70,8 @@ def error_lines(result: Mapping[str, Any]) -> list[str]:
 def attribute_lines(result: Mapping[str, Any]) -> list[str]:
     """Return lines for people about the attributes of a result: their means or frequencies.
 
-    A result of many attributes shows only the first ones.
+    A result of many attributes shows only the first ones. An example of a line is "age: +0.123  (95
+    % interval +0.101 to +0.145)".
     """
     entries = result["attributes"]
     lines = []
@@ -101,6 +104,8 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 def _frequencies_line(entry: Mapping[str, Any]) -> str:
     """Return a line about the most frequent categories of an attribute.
+
+    For example "colour: red 0.512, green 0.301, 3 more".
 
     entry: the estimated frequency of each category; None if nobody reported the attribute.
     """

@@ -175,6 +175,8 @@ def require_clients(wanted: int | None, available: int, purpose: str, hint: str)
 def require_everybody(population: Population, what: str) -> None:
     """Raise UsageError if a fleet is served a share at a time, and an algorithm needs all devices.
 
+    A fleet that is served has a schedule, which says what share of its devices a round asks.
+
     what: the algorithm, in words.
     """
     schedule = population.schedule

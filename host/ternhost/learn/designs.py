@@ -69,6 +69,7 @@ def coordinates_by_rule(
 
     if rule == VARIANCE:
         assert variance is not None
+        # With less epsilon than that for each value, one value at the whole epsilon is better.
         largest = min(d, epsilon // _LEAST_OF_SEVERAL)
         k = 1
         while k < largest and variance(k + 1) / (k + 1) < variance(k) / k:
@@ -76,7 +77,7 @@ def coordinates_by_rule(
         return k
 
     if rule == WIDE:
-        epsilon += _WIDER
+        epsilon += _WIDER  # 0.6 * 2.5
     by_epsilon = epsilon // _EPSILON_PER_VALUE
     return max(1, min(d, by_epsilon))
 
@@ -232,16 +233,20 @@ class ReportDesign:
         return Release(what, self.card.epsilon, values=self.k, times=times)
 
     def summary(self, times: int) -> dict[str, Any]:
-        """Return the design for JSON, and what `times` reports cost each device of the class."""
+        """Return the design for JSON, and what `times` reports cost each device of the class.
+
+        Costs are stored in millionths, and here they are plain epsilons. A report may cost a little
+        less than it is allowed to, since a card has its own certified cost.
+        """
         return {
-            "epsilon": self.epsilon / MICRO,
+            "epsilon": self.epsilon / MICRO,  # that a report may cost
             "tau": self.tau,
             "share": self.share,
             "k": self.k,
             "card": self.card.data.hex(),
             "card_hash": cards.card_hash(self.card.data).hex(),
             "levels": self.card.symbols,
-            "epsilon_per_report": self.cost / MICRO,
+            "epsilon_per_report": self.cost / MICRO,  # that it does cost
             "epsilon_paid": self.cost * times / MICRO,
         }
 
@@ -302,6 +307,7 @@ def cheapest_and_dearest(
 ) -> Sequence[T]:
     """Return the classes to show to people: all, or the cheapest and the dearest of too many.
 
+    classes: the classes of devices, in any form.
     cost: what a class costs. most: how many are not too many.
     """
     if len(classes) <= most:
@@ -397,17 +403,19 @@ class MechanismOptions(OptionGroup):
     ) -> int:
         """Return how many of d coordinates a report has: as the user named it, or by the rule.
 
-        All classes of devices report the same number. It suits the class of the least epsilon,
-        whose reports are the noisiest.
+        The coordinates of a report share its epsilon. All classes of devices report the same
+        number. It suits the class of the least epsilon, whose reports are the noisiest.
 
+        classes: the classes of devices, each with an epsilon of its own.
         of_gradients: whether the values are gradients, for which a mechanism may have another card.
         Raises UsageError unless the number is from 1 to d.
         """
         least_epsilon = min(device_class.epsilon for device_class in classes)
-        if self.k is not None:
+        if self.k is not None:  # the user named it
             k = self.k
         elif self.card is not None and self.k_rule == VARIANCE:
-            # The card is given, and so is its epsilon: as many values as the budget allows.
+            # The user gave the card (a table that perturbs a value), and so its epsilon for each value:
+            # a report has as many values as its own epsilon allows.
             card = _given_card(self.card, k=1, epsilon=least_epsilon)
             k = min(d, least_epsilon // card.epsilon)
         else:
@@ -415,7 +423,10 @@ class MechanismOptions(OptionGroup):
 
             @cache
             def variance(k: int) -> float:
-                """Return the variance of one of k reported values, for uniform inputs."""
+                """Return the variance of one of k reported values.
+
+                It is the mean over inputs that are spread evenly over [-1, 1].
+                """
                 design = self.design(least_class, k, of_gradients=of_gradients)
                 return certify.moments(design.card).even_second_moment()
 
@@ -501,7 +512,8 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     A card is a certified table of probabilities, from which a device draws what it reports.
 
     text: the card in hexadecimal digits.
-    epsilon: what they may cost, in millionths.
+    k: how many values a report has.
+    epsilon: what all of them may cost together, in millionths.
     Raises UsageError if they cost more.
     """
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")

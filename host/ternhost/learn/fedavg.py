@@ -151,13 +151,15 @@ class Options(MechanismOptions, LearningOptions):
     def device_classes(self) -> list[DeviceClass]:
         """Return the classes of clients that the options name, each with an epsilon and a tau.
 
-        Clients clip the change of a weight to +-tau, their safe range. Raises UsageError.
+        Clients clip the change of a weight to +-tau, their safe range. The option `choices` names
+        the classes one by one ("0.25:2:0.5,0.5:8:0.5" has TAU:EPSILON:SHARE of each), by a preset
+        ("both"), or by two modes of the paper of PLDP-FL ("epsilon1,tau3"). Raises UsageError.
         """
-        if self.choices is None:
+        if self.choices is None:  # all have the same tau, and one of the epsilons
             return [replace(device_class, tau=self.tau) for device_class in self.classes()]
-        if self.choices in MODES:
+        if self.choices in MODES:  # a preset
             return list(MODES[self.choices])
-        if self.modes:
+        if self.modes:  # of the paper
             return of_the_paper(*self.modes)
         return DeviceClass.parse(self.choices, _HINT)
 
@@ -203,13 +205,15 @@ class FedAvg(Learning):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Design the reports of each class of clients, and plan the rounds.
 
+        A class has the clients with the same epsilon and the same range of clipping.
+
         options: the `Options` of this module.
         population: the clients that can be asked.
         data: the data set to learn from, instead of the one that the options name.
         Raises UsageError.
         """
         super().__init__(options, population, data)
-        self.modules = ("local",)
+        self.modules = ("local",)  # of the device library, that boards need
         if self.classes > 1:
             self.modules = ("local", "softmax")
         self.designs = self._make_designs()
@@ -264,7 +268,7 @@ class FedAvg(Learning):
         """
         schedule = self._population.schedule
         self._share: float | None  # of the clients in a round; None: 1 / rounds
-        if schedule:
+        if schedule:  # the fleet is served round after round
             self.rounds = schedule.rounds
             self._share = schedule.share
             self.clients = None
@@ -275,7 +279,7 @@ class FedAvg(Learning):
         self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
-        group = self._group(clients)
+        group = self._group(clients)  # how many a round asks
         # In how many rounds a client takes part at most; without an end, a round counts.
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
         if schedule:
@@ -306,7 +310,7 @@ class FedAvg(Learning):
         if holdings is None:
             return None
         assert self.dataset is not None
-        most_clients = holdings.clients  # for which the records are enough
+        most_clients = holdings.clients  # for whom the records are enough
         if most_clients < 1:
             record_count = len(holdings.order)
             text = (
@@ -321,8 +325,9 @@ class FedAvg(Learning):
         clients = self.clients or min(most_clients, wanted)
         hint = f"ask for at most --clients {available}"
         require_clients(clients, available, f" of {per_client} records each", hint)
-        if not self._population.schedule:
+        if not self._population.schedule:  # a served fleet has no fixed number of clients
             self.clients = clients
+        # Those records that are handed out.
         order = holdings.order[: min(clients, most_clients) * per_client]
         return Holdings(holdings.records, order, per_client)
 
@@ -344,7 +349,7 @@ class FedAvg(Learning):
         devices: all devices of the run.
         Returns None if the round asks everybody.
         """
-        everybody = take(devices, np.arange(len(devices)))
+        everybody = take(devices, np.arange(len(devices)))  # as an array of ids
         return pools_of(self.designs, self._group_of(devices), everybody, self.options.seed)
 
     def _group_of(self, devices: Sequence[int] | Devices) -> Devices:
@@ -355,20 +360,22 @@ class FedAvg(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question to a class of clients: train the model on your own records.
 
-        Clients report how far each weight has moved.
+        Clients report how far each weight has moved. A class has the clients with the same epsilon
+        and the same range of clipping.
 
         design: the design of the reports of this class.
         """
         options = self.options
-        batch = options.records
-        if options.batch:
+        batch = options.records  # records between two steps of gradient descent on a client
+        if options.batch:  # 0: all
             batch = min(options.batch, options.records)
-        model = LOCAL + self.trainer.plan.model  # the number that means local training of the model
+        # A question carries what to do as a number: LOCAL is added for local training of a model.
+        model = LOCAL + self.trainer.plan.model
         if self.classes > 1:
             model = LOCAL_SOFTMAX
         return Question(
             model=model,
-            parameters=_mantissas(self.trainer.weights).tolist(),
+            parameters=_mantissas(self.trainer.weights).tolist(),  # weights / 2**EXPONENT
             exponent=EXPONENT,
             card=design.card.data,
             k=design.k,
@@ -400,10 +407,10 @@ class FedAvg(Learning):
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
         """Return the report design of the class of clients that a cohort is of.
 
-        The class is known by the safe range of the question and by the card (the table that
-        perturbs values).
+        A cohort has the counts of the reports to one question. The class is known by the safe range
+        of the question and by the card (the table that perturbs values).
         """
-        _, _, cohort_tau = cohort.question.local
+        _, _, cohort_tau = cohort.question.local  # epochs, learning rate, and safe range
         for design in self.designs:
             if range_units(design) == cohort_tau and design.card.data == cohort.card.data:
                 return design
@@ -419,7 +426,8 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
     """Estimate the mean change of each weight of the model (d) from the clients' reports.
 
     It is the weighted mean of the estimates of all classes of clients. A weight that nobody
-    reported does not move.
+    reported does not move. Each class clips changes to a range +-tau of its own, and reports them
+    as shares of tau.
 
     parts: for each class its report design, and how often each symbol was reported.
     weights: how much a report counts: CLIENTS (all the same), or VARIANCE (inverse variance).
@@ -433,9 +441,9 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
             report_weight = 1 / second_moment(design)
         reports = cohort.counts.sum(axis=1)  # of each coordinate
         class_weight = reports * report_weight
-        # Reports are on the scale [-1, 1], as shares of tau.
+        # On the scale [-1, 1], as shares of tau. It is nan, and becomes 0, where nobody reported.
         scaled_mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
-        tau = range_units(design) * FINE
+        tau = range_units(design) * FINE  # as devices round it
         weighted_sum += class_weight * scaled_mean * tau
         weight_sum += class_weight
     return np.divide(weighted_sum, weight_sum, out=np.zeros(d), where=weight_sum > 0)

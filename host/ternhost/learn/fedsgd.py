@@ -166,7 +166,9 @@ class FedSGD(Learning):
         options that contradict each other.
         """
         options, classes = self.options, self._device_classes
-        options.require_one_epsilon(len(classes))
+        options.require_one_epsilon(
+            len(classes)
+        )  # raises UsageError for one card and many epsilons
         has_projections = options.mechanism == projections.NAME and options.card is None
         if has_projections:
             if options.k or options.levels or options.mechanism_options:
@@ -183,8 +185,8 @@ class FedSGD(Learning):
     def _plan_rounds(self) -> None:
         """Set how many rounds, clients and reports the run has, and how many clients a round asks.
 
-        A served fleet follows its schedule instead of these options. Raises UsageError if the group
-        of a round is larger than the fleet.
+        These clients are the group of the round. A served fleet follows its schedule instead of
+        these options. Raises UsageError if the group of a round is larger than the fleet.
         """
         schedule = self._population.schedule
         available = self._population.clients or self._population.devices  # 0: as many as needed
@@ -203,7 +205,7 @@ class FedSGD(Learning):
         self.rounds = planned.rounds
         self.reports = planned.reports
         self._group = planned.group
-        # Each client reports once, or, if the reports are more than the clients, several times.
+        # Each client reports once, or several times if there are more reports than clients.
         self.clients = planned.reports
         if available:
             self.clients = min(planned.reports, available)
@@ -333,7 +335,7 @@ class FedSGD(Learning):
         number: the number of the round, from 0.
         """
         schedule = self._population.schedule
-        if schedule:
+        if schedule:  # the fleet is served round after round
             return self._turn(clients, schedule.group(clients), number)
         start = number * self._group  # the reports before this round
         end = min(start + self._group, self.options.reports)
@@ -344,9 +346,14 @@ class FedSGD(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question of the next round to a class: compute the gradient at this model.
 
+        A class has the devices with the same epsilon, and so with the same report design and card
+        (the table from which a device draws what it reports).
+
         design: the design of the reports of this class.
         """
-        parameters, range_ = self.trainer.question(), self._ranges.exponent
+        parameters = self.trainer.question()  # the weights: mantissas * 2**exponent
+        range_ = self._ranges.exponent  # devices clip values to +-2**-range_
+        # A report about a whole gradient is clipped by its norm instead, on which the card depends.
         if design.mechanism == projections.NAME:
             design, range_ = projections.with_radius(design, self.d, self._radius)
         return Question(
@@ -364,8 +371,8 @@ class FedSGD(Learning):
     def _radius(self) -> float:
         """The l2 norm to which devices clip whole gradients in the next round.
 
-        The user may have named it by a fixed range; otherwise it follows from the mean size of the
-        coordinates so far.
+        The user may have named it by a fixed range r, for which it is 2**-r; otherwise it follows
+        from the mean absolute value of the coordinates so far.
         """
         has_fixed_range = ranges.parse(self.options.range) is not None
         if has_fixed_range:
@@ -393,10 +400,12 @@ class FedSGD(Learning):
         self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all classes
         mean, reports = self.estimate_of(result.number, result.cohorts, self._tau)
         weights = self.trainer.weights
-        # What clipping left of the loss's curvature, before the reports change the estimate.
+        # What clipping left of the loss's curvature, on which the learning rate depends. It is found
+        # before the reports of this round change the estimate.
         curvature_share = self._ranges.unclipped_share(self._tau)
         self._ranges.learn(weights, mean, reports, result.cohorts)
-        # The constant comes first among the features; clipping biases its gradient.
+        # The first feature is the constant 1. Clipping biases its gradient by `skew`, where the
+        # classes are not equally frequent.
         mean[0] -= self._ranges.skew(weights, self._tau)
         self.trainer.update(
             self.direction(mean), reports, tau=self._tau, curvature_share=curvature_share
@@ -456,14 +465,17 @@ class FedSGD(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people; the last one says how values were clipped."""
+        """Return the result in lines for people; the last one says how values were clipped.
+
+        `taus` of the result has the bounds of clipping, with the rounds in which each was used.
+        """
         lines = super().summary(result)
         if result["taus"]:
             chosen_by = "tau, by --range"
             if result["options"]["range"] == "auto":
                 chosen_by = "tau, chosen by --range auto"
-            bound = "+-"
-            if result["mechanism"] == projections.NAME:
+            bound = "+-"  # each value was clipped
+            if result["mechanism"] == projections.NAME:  # or the norm of a whole gradient
                 bound = "a length of "
             lines.append(f"{clipped(result['taus'], bound)} ({chosen_by})")
         return lines

@@ -193,6 +193,7 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     interval = interval_of(name, metric, records=len(labels), positive=positive)
     if interval:
         return interval
+    # A loss is a mean over records, with the standard error deviation / sqrt(n).
     deviation = float(_by_record(name, z, labels).std(ddof=1))
     half = _Z * deviation / math.sqrt(len(labels))
     lowest, _ = limits(name)

@@ -117,6 +117,8 @@ class Learning(Learner):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Load the data set, and find out the size of the model.
 
+        A model has a weight for each feature; a softmax model has that many for each class.
+
         options: the options of the algorithm, with those of `ModelOptions` among them.
         population: the devices that can be asked.
         data: the data set to learn from, instead of the one that the options name.
@@ -135,7 +137,7 @@ class Learning(Learner):
             text = f"{self.classes} classes of {features} features have {self.d:,} weights"
             raise UsageError(text, hint)
         self.last_gradient: dict[str, Any] | None = None  # of the last round that estimated one
-        self._turns: Turns | None = None
+        self._turns: Turns | None = None  # which clients a round asks; made when first needed
 
     def _dataset_for(self, data: Dataset | None) -> Dataset | None:
         """Return the data set to learn from; None if only the devices know their records.
@@ -181,7 +183,7 @@ class Learning(Learner):
         """Give the training records to the clients in random order.
 
         per_client: the number of records of each client.
-        reserved: positions of records that no client gets.
+        reserved: positions of records in the data set that no client gets, such as public ones.
         Returns None if the host does not know what clients hold.
         """
         if self.dataset is None or not self._population.knows_records:
@@ -380,9 +382,9 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
 
     There is no line if it is better.
     """
-    name = result["measure"]
+    name = result["measure"]  # of the main metric, such as "auc"
     reported_values = result["reports"] * result["k"]
-    if reported_values < result["d"]:
+    if reported_values < result["d"]:  # some weights of the model have no report at all
         noun = "value"
         if result["mechanism"] == projections.NAME:
             noun = "direction"

@@ -83,16 +83,17 @@ class _Part:
         width: the number of features in a record.
         first: the number of features that come before the attributes; they are never asked for.
         """
+        # A question has the fields of one for the gradient of a model.
         model, range_ = wire.VALUES, self.range
-        if self.categories:
+        if self.categories:  # what is summed are flags, 0 or 1
             model, range_ = wire.CATEGORIES, 0
         return Question(
             model=model,
-            parameters=flags_of(self.columns, width, first),
-            exponent=0,
+            parameters=flags_of(self.columns, width, first),  # 1 for each attribute asked for
+            exponent=0,  # so that the flags are whole numbers
             card=self.design.card.data,
             k=self.design.k,
-            classes=self.categories or 1,
+            classes=self.categories or 1,  # sums for each attribute
             range=range_,
         )
 
@@ -116,6 +117,8 @@ class Means(Learner):
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """Plan one round for each group of attributes, and share the privacy budget out among them.
 
+        In a round each device reports the sums of a group of attributes over all its records.
+
         options: the `Options` of this module.
         population: the devices that can be asked.
         data: what the devices hold, instead of the data set that the options name.
@@ -129,13 +132,14 @@ class Means(Learner):
         self._data = client_data_for(options.dataset, population, data)
         self._table = self._data.table
 
-        # What is protected: runs of `unit` consecutive records, or all records of a device.
+        # What is protected: units, which are runs of `unit` consecutive records; 0: all records of a
+        # device together. The budget is an epsilon at this delta.
         self.unit = parse_unit(options.unit)
         self.delta = sums.parse_delta(options.delta)
-        self._units = options.units_per_device
+        self._units = options.units_per_device  # how many units a device has
 
         # Who reports, and which records each device holds, where tern hands them out.
-        self.clients = population.known_clients
+        self.clients = population.known_clients  # None: unknown before the run
         if population.knows_records:
             stock = Holdings(self._data.records, self._table.training, options.records)
             self.holdings = deal(
@@ -171,7 +175,7 @@ class Means(Learner):
                 )
                 raise UsageError(text, "collect at the device's unit, without --unit")
             sums_per_column = max(1, category_count)
-            columns_per_round = _MOST_SUMS // sums_per_column
+            columns_per_round = _MOST_SUMS // sums_per_column  # as many as a report has room for
             for start in range(0, len(columns), columns_per_round):
                 groups.append((columns[start : start + columns_per_round], category_count))
         return groups
@@ -182,7 +186,8 @@ class Means(Learner):
         groups: the columns of each round and the number of their categories, as of `_groups`.
         """
         attribute_count = sum(len(columns) for columns, _ in groups)
-        # In micro-rho, of all rounds together; no card may cost more than MAX_EPSILON.
+        # In millionths of rho, the privacy loss of zCDP, of all rounds together. A card may cost
+        # MAX_EPSILON at most.
         total_cost = min(self._budget, MAX_EPSILON)
         parts = []
         for columns, categories in groups:
@@ -203,17 +208,21 @@ class Means(Learner):
         together. No unit is clipped, as its values are at most those of its records. A symbol has
         room for the largest sum and its noise. If the symbols of all sums do not fit into a report,
         the round costs half as much, which makes the noise larger and the grid of the sums coarser.
+        A symbol is a noisy sum as it is sent, and a card the table from which noise is drawn.
 
+        columns: the numbers of the columns.
         categories: the number of categories of each column; 0: they are numbers.
         cost: what the round may cost a device, in micro-rho of zCDP.
         """
         plan = self._sum_plan(columns, categories, cost)
+        # In grid steps, of which a radius has plan.steps: a unit adds plan.clipped to the tally, and
+        # at most 1 for each of its records to any other sum.
         largest_sum = self._units * max(
-            plan.clipped,  # of the tally
-            math.ceil(self._records_per_unit * plan.steps / plan.radius),  # of any other sum
+            plan.clipped,
+            math.ceil(self._records_per_unit * plan.steps / plan.radius),
         )
         made = _narrowest_design(plan, largest_sum)
-        if made is None:
+        if made is None:  # the symbols do not fit into a report
             return self._part(columns, categories, cost // 2)
 
         card = cards.decode(made.card)
@@ -244,12 +253,12 @@ class Means(Learner):
         cost: what a report may cost, in micro-rho of zCDP.
         """
         records = self._records_per_unit
-        sum_count = len(columns) * max(1, categories)
+        sum_count = len(columns) * max(1, categories)  # a sum for each number or category
 
-        # The l2 norm of a unit: a record has the norm sqrt(columns) at most, as each value is at
-        # most 1. (Of a category's flags, one is 1.)
+        # The largest l2 norm of a unit. A record has the norm sqrt(columns) at most, as each value
+        # is at most 1. (A category is sent as flags, one of which is 1.)
         record_radius = math.sqrt(len(columns))
-        if records > _LONG_RUN:
+        if records > _LONG_RUN:  # so that no sum is cut off by the device's integers
             record_radius = max(record_radius, 2)
         radius = records * record_radius
 
@@ -267,7 +276,7 @@ class Means(Learner):
             radius=radius,
             units=self._units,
             steps=steps,
-            clipped=tally,  # what a clipped unit adds to the tally, and what any other adds
+            clipped=tally,  # every unit adds the same to the tally, clipped or not
             kept=tally,
             values=sum_count + 1,  # and the tally
             bits=_LEAST_BITS,
@@ -288,8 +297,9 @@ class Means(Learner):
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Store the totals of a round over all devices, with their standard errors.
 
-        They are 0 if nobody reported. devices: not needed, since totals do not depend on who
-        reported.
+        They are 0 if nobody reported.
+
+        devices: not needed, since totals do not depend on who reported.
         """
         (cohort,) = result.cohorts  # all devices get the same question
         value_count = len(cohort.counts)
@@ -322,6 +332,7 @@ class Means(Learner):
             part_summaries.append(self._part_summary(part, answer["reports"]))
 
         entries = [entry_of_column[column] for column in sorted(entry_of_column)]
+        # Each round counts the records of all devices; the count with the least error is shown.
         most_exact = min(record_counts, key=lambda count: count.error)
         cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
         return {
@@ -344,10 +355,11 @@ class Means(Learner):
     def _count(self, part: _Part, answer: Mapping[str, Any]) -> _Count:
         """Estimate the number of records of all devices from the tally of a round.
 
-        The tally, the last value of an answer, counts units in grid steps. The last unit of a
-        device may be shorter than the others, so each unit counts as the average number of records
-        of a unit.
+        The tally, the last value of an answer, counts units, which are runs of consecutive records;
+        each unit adds `part.tally` steps to it. The last unit of a device may be shorter than the
+        others, so each unit counts as the average number of records of a unit.
 
+        part: the plan of the round.
         answer: the totals of the round and their standard errors.
         """
         records_per_unit = self.options.records / self._units
@@ -377,11 +389,13 @@ class Means(Learner):
         A result has the form of an entry of attribute_results.py: a mean or frequencies, with
         intervals.
 
+        part: the attributes of the round; either all are numbers, or all have the same number of
+            categories.
         answer: the totals and standard errors of the round; each attribute has a slice of them.
         count: the estimated number of records of all devices, by which totals are divided.
         """
         names = (*self._table.numeric_names, *self._table.categorical_names)
-        sums_per_column = max(1, part.categories)
+        sums_per_column = max(1, part.categories)  # one for a number, else one for each category
         entries = {}
         for i, column in enumerate(part.columns):
             of_column = slice(i * sums_per_column, (i + 1) * sums_per_column)
@@ -392,8 +406,8 @@ class Means(Learner):
             else:
                 mean, interval = self._quotient(part, totals[0], errors[0], count)
                 entry |= {"mean": mean, "interval": interval}
-                values = self._values(column)
-                if values is not None:
+                values = self._values(column)  # in fixed point: 1 is ONE
+                if values is not None:  # the host knows what the devices hold
                     entry["true"] = float(values.mean() / ONE)
             entries[column] = entry
         return entries
@@ -436,9 +450,11 @@ class Means(Learner):
     ) -> tuple[float, list[float] | None]:
         """Divide a total by the number of records; return the mean and its 95 % interval.
 
+        part: the plan of the round that the total is of.
         total, error: a sum over all records, and the standard error that its noise gives it.
         count: the estimated number of records.
-        The interval also covers the rounding on the devices. It is None if there may be no record.
+        The interval also covers the rounding on the devices: each rounds the sum of a unit (a run of
+        records) to a step of a grid. It is None if there may be no record.
         """
         mean = 0.0
         if count.records:
@@ -447,7 +463,8 @@ class Means(Learner):
         if interval is None:
             return mean, None
         low, high = interval
-        most_rounding = part.slack * self._units / self.options.records  # of a record's value
+        # The most that rounding changes a record's value on average: that of a unit, over its records.
+        most_rounding = part.slack * self._units / self.options.records
         return mean, [low - most_rounding, high + most_rounding]
 
     def _values(self, column: int) -> npt.NDArray[np.int16] | None:
@@ -473,8 +490,7 @@ class Means(Learner):
 def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
     """Design a card for noisy sums whose symbols have as few bits as possible.
 
-    A card is the table of noise from which devices draw what they report.
-
+    A card is the table of noise from which devices draw; a symbol is a noisy sum as it is sent.
     Each symbol must have room for the largest sum and for its noise, up to _NOISE_REACH standard
     deviations.
 

@@ -77,6 +77,7 @@ class Observation:
         questions, that is, if the devices computed gradients at other weights or clipped them in
         another way.
         """
+        # A radius clips whole gradients, and tau each of their values.
         same_clip = (self.radius, self.tau) == (other.radius, other.tau)
         same_weights = np.array_equal(self.weights, other.weights)
         if not same_clip or not same_weights:
@@ -85,6 +86,7 @@ class Observation:
         other_share = self.variance / max(self.variance + other.variance, _TINY)
         own_share = 1 - other_share
         gradient = own_share * self.gradient + other_share * other.gradient
+        # The variance of this mean is 1 / (1 / self.variance + 1 / other.variance).
         return replace(self, gradient=gradient, variance=own_share * self.variance)
 
 
@@ -108,6 +110,8 @@ class Observations:
     ) -> None:
         """Begin without any observation, at weights of 0.
 
+        An observation is a mean gradient that devices have reported.
+
         model: the number of the model: LINEAR, LOGISTIC or SOFTMAX_GRADIENT (wire.md).
         rows: features of records that stand for the population (n x features), the constant 1
             first.
@@ -124,7 +128,8 @@ class Observations:
 
         # Whether the rows are of the same population as the devices' records, as far as known.
         self.rows_suit: bool = True
-        # Chi-squared for each direction in which rows do not vary: about 1 if the rows are right.
+        # Chi-squared of the first gradient, averaged over the directions in which rows hardly vary:
+        # about 1 if the rows are right, as it has nothing but noise there.
         self.misfit = 1.0
         # The weights that the first gradient gives if features are taken to be uncorrelated.
         self._uncorrelated_fit = self.weights
@@ -148,7 +153,10 @@ class Observations:
         return variance_by_rows / max(first.variance, _TINY)
 
     def add(self, answer: Observation) -> None:
-        """Add an observation; it is merged with the last one if both answer the same question."""
+        """Add an observation; it is merged with the last one if both answer the same question.
+
+        They do if devices took gradients at the same weights, and clipped them in the same way.
+        """
         joined = None
         if self._answers:
             joined = self._answers[-1].joined(answer)
@@ -158,7 +166,7 @@ class Observations:
             self._answers.append(answer)
 
         first_has_changed = len(self._answers) == 1  # it is new, or more precise than before
-        if first_has_changed:
+        if first_has_changed:  # it shows whether the rows are of the population of the devices
             self._judge_rows()
 
     # The fit
@@ -196,6 +204,7 @@ class Observations:
 
         losses = []
         for weights in candidates:
+            # The penalty of the normal prior that `shrink` has chosen, |w|**2 / its variance.
             prior_loss = weights @ weights / posterior.variance
             losses.append(self._unexplained(weights) + prior_loss)
         self.weights = candidates[int(np.argmin(losses))]
@@ -262,8 +271,11 @@ class Observations:
         """Choose at which weights devices compute gradients next, and to which norm they clip them.
 
         Gradients at the fitted model tell more than those at weights of 0, but only once the fit is
-        good enough. At the fitted model the norm is such that a share _WHOLE of the gradients stays
-        unclipped. Returns the weights (d) and the l2 norm.
+        good enough. At weights of 0 the norm is DIRECTION, at which nothing but their directions is
+        left. At the fitted model the norm is such that a share _WHOLE of the gradients stays
+        unclipped, as far as the rows, which stand for the devices' records, show it.
+
+        Returns the weights (d) and the l2 norm.
         """
         is_fit_usable = bool(self._answers) and self.rows_suit and self.signal_to_noise >= SURE
         if not is_fit_usable:
@@ -317,14 +329,16 @@ class Observations:
         """
         first = self._answers[0]
         zeros = np.zeros_like(self.weights)
-        hessian = self._hessian(first, zeros)
+        hessian = self._hessian(first, zeros)  # by the rows
         # The first gradient was asked for at weights of 0, so that hessian @ w = target up to
         # noise.
         target = self._expected(first, zeros).mean - first.gradient
         variance = max(first.variance, _TINY)
+        # The error that few rows cause is added to the noise. It depends on the optimum, which a
+        # first, rough fit is enough for.
         rough_fit = _solution(hessian, target, variance).mean
         rough_fit = np.clip(rough_fit, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-        variance += self._expected(first, rough_fit).variance  # the error that few rows cause
+        variance += self._expected(first, rough_fit).variance
 
         uncorrelated = self._uncorrelated(hessian)
         by_rows = _solution(hessian, target, variance)
@@ -333,9 +347,10 @@ class Observations:
 
         excess = self._excess(hessian, target, variance, by_rows.variance)
         log_odds = by_rows.evidence - by_uncorrelated.evidence  # for the rows
-        # Clear answers have little noise, and no rows explain them fully: so they need more doubt.
+        # How much evidence against the rows is needed. Clear answers have little noise, and no rows
+        # explain them fully: so more is needed.
         doubt = _DOUBT * (1 + self.signal_to_noise / SURE)
-        if self._invented:
+        if self._invented:  # made-up rows have no credit to begin with
             self.rows_suit = log_odds >= 0
         else:
             self.rows_suit = log_odds >= -doubt and excess <= doubt
@@ -355,11 +370,12 @@ class Observations:
         prior_variance: the variance that each weight has before the answer.
         """
         directions, curvatures, _ = np.linalg.svd(hessian)
-        # In these directions the optimum moves the gradient by less than its noise.
+        # An optimum w moves the gradient by hessian @ w. In the silent directions that is less than
+        # its noise.
         signal_variance = np.square(curvatures) * min(prior_variance, _STEEP)
         is_silent = signal_variance < variance
         chi_squared = np.square(directions.T[is_silent] @ target) / variance
-        self.misfit = 1.0
+        self.misfit = 1.0  # its mean; 1 is expected of noise alone
         if is_silent.any():
             self.misfit = float(chi_squared.mean())
 
@@ -468,7 +484,10 @@ class Observations:
         return {"weights": self.weights.tolist(), "seen": answers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go back to a stored `state()`. Raises UsageError if it is not one of such a model."""
+        """Go back to a stored `state()`. Raises UsageError if it is not one of such a model.
+
+        It has the weights and all observations; what follows from these is computed anew.
+        """
         (self.weights,) = read_vectors(state, len(self.weights), "weights")
         with reading_state("learning from gradients"):
             self._answers = []
@@ -493,7 +512,7 @@ def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
 
     weights: w, fitted to a gradient under the assumption that features are uncorrelated.
     uncorrelated: U, the Hessian that this assumption implies (d x d).
-    hessian: H, that of the rows (d x d).
+    hessian: H, that of the loss on the rows, features that stand for a population (d x d).
     """
     curvature = weights @ hessian @ weights
     if curvature <= 0:  # the rows do not vary in this direction
@@ -530,7 +549,7 @@ def made_up(features: int, direction: Floats | None = None) -> Floats:
     signs = transform(np.eye(size, dtype=np.int32))
     spread = signs[:, :features].astype(np.float64)
     spread[:, 0] = 0
-    # What the mean leaves of |x|**2 is shared among the features that vary.
+    # |x|**2 is that of the mean plus the variances of the features, which share what is left.
     variance = max(squared_norm - mean @ mean, 0) / max(features - 1, 1)
     return np.asarray(mean + spread * math.sqrt(variance))
 

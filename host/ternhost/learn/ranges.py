@@ -23,8 +23,7 @@ A card's estimate of |x| shows m (`estimate.magnitude`). Where it has none, each
 `SHOW_SIZES_EVERY`-th round is asked with a card that has. For LHP, and for any card of an epsilon
 of 1/4 or less, m is a prior. The constant feature's gradient shows p: its mean is 1/2 - p at a
 model of 0, and tau (1 - 2 p) where both sizes are clipped. Elsewhere the features' means blur it,
-so there are two estimates of
-p: one from all rounds, and one that trusts early rounds most.
+so there are two estimates of p: one from all rounds, and one that trusts early rounds most.
 """
 
 import math
@@ -112,22 +111,26 @@ class Sizes:
     """The mean absolute value of what devices report, estimated from the counts of recent rounds."""
 
     def __init__(self, memory: float, prior: float) -> None:
-        """Begin without any counts.
+        """Begin without any reports.
+
+        The mean absolute value is estimated from sums over all reported values x. Values of earlier
+        rounds count less and less.
 
         memory: about how many rounds count; older ones fade out.
         prior: the mean as long as no reports show it.
         """
-        self._forget = 1 - 1 / memory  # by which a round counts less than the next one
-        self.mean = prior
-        self.value_count = 0.0  # reported values, weighted by age
-        self.size_sum = 0.0  # estimated sum of min(|x|, tau) over them
-        self.deviation = 0.0  # of the estimate from one value
+        self._forget = 1 - 1 / memory  # the factor by which old sums are multiplied in each round
+        self.mean = prior  # the estimate
+        self.value_count = 0.0  # the number of reported values, older ones counted less
+        self.size_sum = 0.0  # the sum of min(|x|, tau) over them, estimated from the reports
+        self.deviation = 0.0  # the standard deviation of such an estimate from a single value
 
     def learn(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
         """Add the sizes of the values that were reported in a round.
 
         The symbols of a card (the table that perturbs values) have scores whose mean is |x|, so
-        that the mean score of the reports estimates the mean size.
+        that the mean score of the reports estimates the mean size. Sizes of earlier rounds are
+        multiplied by a factor below 1, so that they fade out.
 
         tau: devices clipped their values to +-tau, and reported them as shares of it.
         cohorts: counts of the reported symbols; cards whose symbols show no sizes are left out.
@@ -138,9 +141,9 @@ class Sizes:
             if magnitude is None:
                 continue
             symbol_counts = cohort.counts.sum(axis=0)  # over all coordinates
-            reported_values += float(cohort.counts.sum())
+            reported_values += float(cohort.counts.sum())  # a report has one or several values
             new_sum += float(symbol_counts @ magnitude.scores)  # in units of tau
-            deviation = max(deviation, magnitude.deviation)
+            deviation = max(deviation, magnitude.deviation)  # of the score of one value
         if reported_values:
             self.size_sum = self._forget * self.size_sum + tau * new_sum
             self.value_count = self._forget * self.value_count + reported_values
@@ -170,7 +173,8 @@ class Ranges:
     def __init__(self, reported: ReportedValues, fixed: int | None = None) -> None:
         """Choose the range of the first round by what is usual, before any report.
 
-        With a range r, devices clip their values to +-2**-r.
+        With a range r, devices clip the values of their gradients to +-2**-r. A gradient is a
+        residual (predicted less true label) times the features, each of which is within [-1, 1].
 
         reported: what devices report in the whole run.
         fixed: the range of all rounds, if the user named it; None: it is chosen for each round.
@@ -184,12 +188,12 @@ class Ranges:
         if reported.model == SOFTMAX_GRADIENT:
             self._classes = reported.classes
 
-        self._taus = _TAUS
+        self._taus = _TAUS  # from which the tau of a round is chosen
         if reported.model == SVM:
             # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
             self._taus = _TAUS[:_SVM_RANGES]
-        # At a model of 0 a residual is at most 1/2 for two classes, else at most 1, so that this
-        # range clips nothing.
+        # The largest range that clips nothing at a model of 0, where a residual is at most 1/2 in
+        # logistic regression, and at most 1 in other models.
         lossless = 0
         if reported.model == LOGISTIC:
             lossless = 1
@@ -227,9 +231,10 @@ class Ranges:
     def skew(self, weights: Floats, tau: float) -> float:
         """Return the bias of the constant feature's mean gradient, if values are clipped to +-tau.
 
-        The rarer class has the larger residuals, and loses more of them by clipping. Without
-        clipping the mean would be 0 if the weights are right. It is computed for logistic
-        regression; other models have 0.
+        The constant feature is always 1, so that its gradient is the residual: the predicted
+        probability less the label, 0 or 1. Its mean is 0 at the right weights. But the rarer class
+        has the larger residuals, and loses more of them by clipping, which leaves a bias. It is
+        computed for logistic regression; other models have 0.
 
         weights: the model (d), the constant's weight first. Scores are taken to be normal around
             it.
@@ -237,10 +242,12 @@ class Ranges:
         if not self._learns_share:
             return 0.0
         score_deviation = math.sqrt(_FEATURE * float(np.square(weights[1:]).sum()))
-        # The probabilities of both classes at nine equally likely scores.
+        # The probabilities of both classes at nine equally likely scores; _NORMAL has nine equally
+        # likely values of a standard normal variable.
         positive = 1 / (1 + np.exp(-weights[0] - score_deviation * _NORMAL))
         negative = 1 - positive
-        # The residual of a record is the probability of the other class, and is clipped at tau.
+        # The residual of a record has the size of the probability of the other class, and is clipped
+        # at tau. It is positive for negative records, and negative for positive ones.
         mean_residual = negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)
         return float(mean_residual.mean())
 
@@ -254,7 +261,7 @@ class Ranges:
         reports: the number of reports of each coordinate (d).
         cohorts: the counts of the reported symbols.
         """
-        reporting = [cohort for cohort in cohorts if cohort.counts.sum()]
+        reporting = [cohort for cohort in cohorts if cohort.counts.sum()]  # somebody answered
         if self._fixed is not None or not reporting:
             return
         tau = 2.0 ** -reporting[0].question.range
@@ -262,6 +269,7 @@ class Ranges:
         is_current_range = tau == 2.0**-self.exponent
         if is_current_range:
             self._sizes.learn(tau, reporting)
+        # The gradient of the first feature, the constant 1, shows how frequent the classes are.
         if self._learns_share and reports[0]:
             self._learn_share(tau, weights, mean=float(mean[0]), reports=float(reports[0]))
         self._choose()
@@ -269,8 +277,11 @@ class Ranges:
     def _learn_share(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
         """Learn the share of positive labels from the gradient of the constant feature in a round.
 
-        That gradient is (1 - share) * negative_size - share * positive_size, where the sizes are
-        the clipped residuals of a negative and of a positive record.
+        The constant feature is always 1, so that its gradient is the residual: the predicted
+        probability less the label. Its mean is (1 - share) * negative_size - share * positive_size,
+        where the sizes are those of the clipped residuals of a negative and of a positive record;
+        this is solved for the share. Sets two estimates of `share - 1/2`: one from all rounds
+        alike, and one that trusts early rounds most.
 
         tau: devices clipped their values to +-tau.
         weights: the model at which the gradient was taken (d), the constant's weight first.
@@ -285,11 +296,13 @@ class Ranges:
         excess = share - 0.5
         noise = self._reported.variance / reports * (tau / sizes) ** 2  # the variance of `excess`
         self._share_by_all.add(excess, noise)
-        # The unknown effect of the features' means is alike in all rounds, and grows with the
-        # weights. So it counts more with each round: later rounds show little more.
-        # As if each feature had a mean of 1/2: that moves a share by up to |w| / 8, since the
-        # logistic function has a slope of at most 1/4, and here never by more than 1/4.
+        # The means of the other features shift predictions, too, by an unknown amount. It grows with
+        # the weights: if each feature has a mean of 1/2, it moves a share by up to |w| / 8, since
+        # the logistic function has a slope of at most 1/4. It is taken to be 1/4 at most. So its
+        # variance is |w|**2 / 64, and at most 1/16.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
+        # The shift is alike in all rounds, so that more rounds do not average it out: its variance
+        # counts more with each of them.
         self._rounds += 1
         self._share_by_early.add(excess, noise + self._rounds * unknown)
 
@@ -304,9 +317,9 @@ class Ranges:
     def _errors(self, taus: Floats) -> Floats:
         """Return the squared error of the mean gradient that is expected at each tau.
 
-        Devices clip values to +-tau. A small tau gives less noise, but more is clipped. Sizes of
-        values are taken to be exponential with mean m, so that a share exp(-tau / m) of them is
-        clipped. The error, summed over the d values of the gradient, has three parts:
+        Devices clip values to +-tau. A small tau gives less noise, but more is clipped; the tau of
+        the least error is used. Sizes of values are taken to be exponential with mean m, so that a
+        share exp(-tau / m) of them is clipped. The error, summed over the d values of the gradient, has three parts:
         - noise: (tau / (1 - exp(-tau / m)))**2 times its variance at tau = 1, since clipping
           shrinks the signal by the share that it leaves;
         - clipping: m exp(-tau / m) of a value, of which only a part _UNBALANCED does not cancel
@@ -331,7 +344,7 @@ class Ranges:
         return error
 
     def _rarer_share(self) -> float:
-        """Return the expected share of the rarer class among the labels, less than 1/2.
+        """Return the share of the rarer class among the labels that is expected, 1/2 at most.
 
         There are two estimates of how far the share is from 1/2: by all rounds, and mostly by early
         ones, whose model is near 0. The larger one is used, but the variance of the early estimate
@@ -348,10 +361,12 @@ class Ranges:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "exponent": self.exponent,
+            # How large values are.
             "sizes": self._sizes.size_sum,
             "seen": self._sizes.value_count,
             "spread": self._sizes.deviation,
             "mean": self._sizes.mean,
+            # The share of positive labels: a weighted sum of estimates, and the sum of weights.
             "rounds": self._rounds,
             "always": [self._share_by_all.total, self._share_by_all.precision],
             "early": [self._share_by_early.total, self._share_by_early.precision],

@@ -234,6 +234,7 @@ class Trainer:
         self.rate = plan.rate(tau, curvature_share)
         self.optimiser.step(direction, self.rate)
 
+        # The run may end early after several rounds that hardly moved the model.
         moved = float(np.abs(self.weights - before).max())
         if moved < plan.tolerance * self.rate:
             self._still += 1
@@ -266,7 +267,11 @@ class Trainer:
             raise ValueError(f"training has stopped ({self.stopped}): its learner must be `done`")
 
     def _end_round(self) -> None:
-        """Count the round, and set `stopped` to the reason if the run ends here."""
+        """Count the round, and set `stopped` to the reason if the run ends here.
+
+        The plan says how many failed rounds in a row end a run (failures), how many that hardly
+        moved the model (patience), and how many rounds there are; None: that ends no run.
+        """
         self.round += 1
         plan = self.plan
         nobody_reports = plan.failures is not None and self._failed >= plan.failures

@@ -39,15 +39,22 @@ _ESTIMATE: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A quality to compare a model with, and the name of what has this quality."""
+
+    quality: float
+    name: str
+
+
 def judged(
     private: Sequence[float],
     optimum: float,
-    baseline: float,
+    baseline: Reference,
     *,
     reports: Sequence[int],
     label: str,
     measure: str,
-    floor: str,
 ) -> Figure:
     """Draw the quality of a model after each round, beside that of a model without privacy.
 
@@ -56,7 +63,7 @@ def judged(
     baseline: that of an answer that ignores the features, such as always the majority. It is not
     shown if it is so far away that the curve would look flat.
     reports: how many reports there were by the end of each round, for a second axis.
-    label: the name of the model. measure: that of the quality. floor: that of the baseline.
+    label: the name of the model. measure: the name of the quality.
     """
     figure, axes = single(2.9)
     rounds = len(private)
@@ -73,11 +80,12 @@ def judged(
     )
     lowest = min(*private, optimum)
     highest = max(*private, optimum)
-    distance = max(lowest - baseline, baseline - highest)  # negative if it is between them
+    # How far the baseline is outside of what is drawn so far; negative if it is inside.
+    distance = max(lowest - baseline.quality, baseline.quality - highest)
     if distance < _FAR * (highest - lowest):
-        axes.axhline(baseline, linestyle=":", color=INK, label=floor)
-        lowest = min(lowest, baseline)
-        highest = max(highest, baseline)
+        axes.axhline(baseline.quality, linestyle=":", color=INK, label=baseline.name)
+        lowest = min(lowest, baseline.quality)
+        highest = max(highest, baseline.quality)
 
     axes.set(xlabel="round", xlim=(0.5, rounds + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -112,7 +112,11 @@ class PrivacyAccount:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
-        """Check that the releases have one measure, and that the budget covers them."""
+        """Check that the releases have one measure, and that the budget covers them.
+
+        The measure is what the ledger of a device counts: epsilon, or rho of zCDP. Raises
+        RefusedError if the budget is too small.
+        """
         measures = {release.measure for release in self.releases}
         if len(measures) > 1:
             raise ValueError("releases in two measures")

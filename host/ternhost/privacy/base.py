@@ -25,8 +25,9 @@ MICRO = 1_000_000  # amounts of epsilon and rho are integers in millionths
 class Design:
     """A card (the certified table from which a device draws its report), and how it came about.
 
-    mechanism: the name of the mechanism that designed it. epsilon: the requested one (micro); the
-    card itself claims the least epsilon that it keeps. notes: remarks for the user.
+    mechanism: the name of the mechanism that designed it. epsilon: the requested one (in
+    millionths); the card itself claims the least epsilon that it keeps. notes: remarks for the
+    user.
     """
 
     mechanism: str
@@ -64,7 +65,7 @@ def parse_epsilon(
     text: as the user wrote it. most: the largest allowed micro-epsilon. option: the command line's
     name for it, used in messages. Raises UsageError if it is not a number in that range.
     """
-    micro = 0  # stays 0, which is refused below, if the text is not a finite number
+    micro = 0  # in millionths; stays 0, which is refused below, if the text is no finite number
     with contextlib.suppress(InvalidOperation, OverflowError):
         value = Decimal(str(text).strip())
         if value.is_finite():
@@ -79,18 +80,23 @@ def parse_epsilon(
 def exp_bound(epsilon: int) -> Fraction:
     """Return a rational number just below e**epsilon: the one that the certificate uses.
 
-    epsilon: micro.
+    epsilon: in millionths.
     """
     return Fraction(exp_lower(epsilon), 1 << EXP_BITS)
 
 
 def posterior(epsilon: int) -> Fraction:
-    """Return an observer's strongest belief after one report, in thousandths, rounded up.
+    """Return how sure an observer can be after one report, who was undecided before it.
 
-    The belief is the probability of a guess that was 1/2 before the report. Its odds, which were 1,
-    become e**epsilon at most. epsilon: micro.
+    The observer guesses something about the sender, with a probability of 1/2 before the report.
+    The odds of the guess, which were 1 to 1, become e**epsilon to 1 at most, so that its
+    probability becomes e**epsilon / (1 + e**epsilon) at most. That is the result, rounded up to
+    three digits, such as 0.732 for an epsilon of 1.
+
+    epsilon: in millionths.
     """
-    # `exp_bound` is below e**epsilon; with a millionth more it is above.
+    # `exp_bound` is rounded down. At one millionth more it is surely above e**epsilon, so that the
+    # result is an upper bound.
     odds = exp_bound(epsilon + 1)
     belief = odds / (1 + odds)
     return Fraction(math.ceil(1000 * belief), 1000)
@@ -112,10 +118,13 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card (cards.md), which has the probability of each level at each knot.
+    """Encode a table card (cards.md), which has the probability of each output at each knot.
 
-    levels: the integer level that each output stands for. rows: one for each of the 2**p + 1 knots
-    (inputs evenly spaced from -1 to 1), with the probability of each level, as a count out of T.
+    A card is what a device draws its report from. Knots are 2**p + 1 inputs, evenly spaced from -1
+    to 1; between them a device interpolates.
+
+    levels: the integer that each output stands for. rows: one for each knot, with the probability
+    of each output, as a count out of T.
     Raises CardError for rows that are out of the format's bounds.
     """
     knot_bits = (len(rows) - 2).bit_length()  # p
@@ -157,8 +166,12 @@ def mixture(threshold: int, first: bytes, second: bytes) -> bytes:
 def finish(shape: int, body: bytes) -> bytes:
     """Return a whole card: its header, with the smallest epsilon that it keeps, and its body.
 
-    shape: the kind of card, as in `tern.card`. Raises CardError if no epsilon up to 20 is kept.
+    A card is the table of probabilities from which a device draws its report.
+
+    shape: the kind of card, as in `tern.card`. body: its bytes after the header. Raises CardError
+    if no epsilon up to 20 is kept.
     """
+    # To find the epsilon, the card is decoded with the largest epsilon in its header.
     tag = cards.VERSION << 4 | shape  # the first byte: the version above, the shape below
     draft_header = struct.pack(cards.HEADER, tag, MAX_EPSILON)
     epsilon = certify.epsilon_certified(cards.decode(draft_header + body))
@@ -170,7 +183,8 @@ def finish(shape: int, body: bytes) -> bytes:
 def checked(mechanism: str, epsilon: int, card: bytes, *notes: str) -> Design:
     """Return the Design of `card`, after checking that it keeps `epsilon` and is exactly unbiased.
 
-    mechanism: the name of the one that made the card. epsilon: micro. notes: remarks for the user.
+    mechanism: the name of the one that made the card. epsilon: in millionths. notes: remarks for
+    the user.
     A card that fails is a mistake in the mechanism's code, so this raises AssertionError.
     """
     decoded: Card = cards.decode(card)

@@ -130,10 +130,14 @@ def describe(card: Card) -> dict[str, Any]:
 def _accuracy(card: Card) -> dict[str, Any]:
     """Return the fields of `describe` with a card's exact variances, bias and scales.
 
+    Moments are the mean and the second moment of what a report stands for, by its input from -1 to
+    1. A scale is the factor from the level of an output, such as 1, to its value.
+
     Raises Biased for a card whose outputs have no unbiased values.
     """
     moments = certify.moments(card)
     bias = certify.bias(card)
+    # Several if the card consists of others; then the first one is shown as "scale", too.
     scales = [fraction(scale) for scale in certify.scales(card)]
     worst_variance, worst_input = moments.worst_variance()
     accuracy: dict[str, Any] = {
@@ -141,7 +145,7 @@ def _accuracy(card: Card) -> dict[str, Any]:
         "worst_case_at": float(abs(worst_input)),
         "variance_at_zero": float(moments.variance(Fraction(0))),
         "worst_case_second_moment": float(moments.worst_second_moment()),
-        "bias": fraction(bias) if bias else 0,
+        "bias": fraction(bias) if bias else 0,  # otherwise a text such as "1/3"
         "scale": scales[0],
     }
     if len(scales) > 1:
@@ -165,7 +169,10 @@ def measure(card: Card) -> str:
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:
-    """Return the fields of `describe` with the epsilon or rho that a card claims and keeps.
+    """Return the fields of `describe` with the privacy loss that a card claims and keeps.
+
+    The loss is an epsilon, or, for a sum with Gaussian noise, rho of zCDP. A card claims one in its
+    header. What it keeps follows from its probabilities.
 
     certified: what it keeps, in millionths of its measure; None if it keeps none.
     """
@@ -188,21 +195,28 @@ def _measured(card: Card, certified: int | None) -> dict[str, Any]:
 def _sum_fields(body: Sum) -> dict[str, Any]:
     """Return the fields of `describe` that only a sum has: what it protects, its radius and noise.
 
-    A device adds up the vectors of its units (runs of records), each clipped to the radius, and
-    adds noise on a grid. Its tally counts units: `tally` has what a clipped unit adds, and what any
-    other adds. Lengths in steps are steps of the noise's grid; `radius` is in units of
-    2**-(14 + range), where `range` is that of the question.
+    A device divides its records into units, which are runs of records that are protected together.
+    It clips the vector of each unit to a length, the radius, adds all of them up, and adds noise to
+    the sum. The noise is on a grid, so lengths are also given in steps of this grid. Beside the sum
+    there is a tally, a noisy counter of units.
     """
+    noise = "Laplace"
+    if body.norm == sums.L2:
+        noise = "Gaussian"
     return {
-        "norm": body.norm,
-        "noise": "Gaussian" if body.norm == sums.L2 else "Laplace",
-        "unit": body.unit,
-        "protects": protected(body.unit),
+        "norm": body.norm,  # by which the length of a vector is measured: 1 or 2
+        "noise": noise,
+        "unit": body.unit,  # how many records a unit has; 0: all of the device
+        "protects": protected(body.unit),  # the same in words
+        # The radius in grid steps, and in units of 2**-(14 + range), where the request for reports
+        # says which range: devices multiply values by 2**range before they round them.
         "radius_steps": body.radius,
         "radius": body.reach,
+        # What a clipped unit adds to the tally, and what any other unit adds.
         "tally": [body.clipped, body.kept],
+        # The standard deviation of the noise, and the step to which a noisy sum is rounded.
         "sigma_steps": math.sqrt(sums.variance(body)),
-        "output_steps": 1 << body.coarse,
+        "output_steps": 1 << body.coarse,  # 2**coarse
     }
 
 
@@ -232,7 +246,7 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
         reason = f"it is not a card: {error}"
         return {"certified": False, "epsilon_certified": None, "reason": reason}
 
-    name = measure(card)
+    name = measure(card)  # "epsilon" or "rho": that in which this card has a limit
     limit = epsilon
     other_name = "rho"
     other_limit = rho
@@ -253,6 +267,9 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
 
 def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
     """Explain why a card is certified at this limit, or why not.
+
+    A card is certified if it keeps the limit, and also the epsilon or rho that it claims, since a
+    device refuses one that does not.
 
     limit: of epsilon or rho, in millionths. description: the fields of `describe` for this card.
     """

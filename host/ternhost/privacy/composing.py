@@ -63,7 +63,8 @@ class ReportKind:
     mixed: how many reports an intermediary adds up, this one among them, so that the reader sees
     only their sum; 0 if the reader knows who sent it.
     alone: whether adding it to others would hide nothing of it.
-    unit: how many consecutive records it protects, if it is a sum over records; 0: the whole device.
+    unit: how many consecutive records it protects, if it is a sum over records; 0: the whole
+    device.
     normal: the micro-rho of normal noise that discloses at least as much as its Gaussian noise; 0
     if none is known.
     group: the devices that were asked for the mixed reports, some of which may be dishonest; None
@@ -84,17 +85,20 @@ class ReportKind:
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
         """Return the kind of report that a device draws from a card (a table of probabilities).
 
+        A kind has the cost of a report and, where they are known, the probabilities it is drawn
+        with, by which many reports together can be accounted for more exactly.
+
         values: how many values a report has, each drawn by the card. whole: the card's epsilon
         covers all of them together, so only the cost is known.
         """
-        cost = int(card.epsilon)
-        if card.shape == cards.SUM:
+        cost = int(card.epsilon)  # in millionths
+        if card.shape == cards.SUM:  # a noisy sum over a device's records
             body = sums.of(card)
             return cls(
                 cost,
                 gaussian=body.norm == sums.L2,
-                alone=True,
-                unit=body.unit,
+                alone=True,  # adding it to the reports of others is not counted on to hide it
+                unit=body.unit,  # how many consecutive records are protected together
                 normal=gaussian_curve.rho_of_card(body),
             )
         if whole:
@@ -119,6 +123,8 @@ class ReportKind:
 
     def among(self, reports: int, group: Group | None = None) -> Self:
         """Return this report as one of `reports` that an intermediary adds up.
+
+        The reader sees only their sum, in which the other reports hide this one.
 
         group: the devices that were asked for them, some of which may be dishonest; None if all are
         honest. A report that mixing does not hide, or that costs too much, stays as it is.
@@ -178,6 +184,9 @@ class ReportKind:
     def for_steps(self, steps: int) -> Self:
         """Return the report at its cost for data sets that are `steps` neighbours apart.
 
+        Neighbours differ in one run of records: one of them has it, and the other does not. So a
+        run is replaced in two steps, of taking out and of putting in.
+
         A report about the whole device costs the same for any two data sets of that device. A sum
         over runs of records costs `steps` times its epsilon, or steps**2 times its rho (ledger.md,
         Neighbours).
@@ -223,8 +232,9 @@ class ReportKind:
 def _largest_loss(report: ReportKind, tail: float) -> float:
     """Return a privacy loss that one draw of a report exceeds with probability `tail` at most.
 
-    A report that is not mixed with others never exceeds its local epsilon; for mixed ones the loss
-    is found by bisection.
+    The privacy loss of an outcome is the logarithm of the ratio of its probabilities for two
+    inputs. A report is mixed if an intermediary adds it to others. A report that is not mixed with
+    others never exceeds its local epsilon; for mixed ones the loss is found by bisection.
     """
     # `exp_of_steps` rounds a ratio down by up to FLOAT_ERROR; this is beyond that.
     local_epsilon = _local_epsilon(report.laws) + 2 * FLOAT_ERROR
@@ -262,6 +272,9 @@ def _losses(report: ReportKind, step: float, tail: float) -> LossDistribution:
 def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fraction]]:
     """Return points (i, delta) of a draw's privacy profile: delta at epsilon = i step, rounded up.
 
+    The privacy profile is the least delta as a function of epsilon. A report is mixed if an
+    intermediary adds it to others, which hides it.
+
     i goes from 0 to a loss that is exceeded with probability `tail` at most. If that takes many
     steps, only some points are computed: straight lines between points are an upper bound, since
     the profile is convex.
@@ -288,8 +301,10 @@ def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fra
 def renyi(report: ReportKind, alpha: float) -> float:
     """Return an upper bound of a report's Renyi divergence of order `alpha`, at any two inputs.
 
-    It is the least of the bounds by epsilon, by rho and, for a mixed report, by the distribution of
-    its privacy loss L under P: the divergence is ln E[exp((alpha - 1) L)] / (alpha - 1).
+    It is the least of the bounds by epsilon, by rho of zCDP and, for a mixed report, by the
+    distribution of its privacy loss L: the divergence is ln E[exp((alpha - 1) L)] / (alpha - 1). A
+    report is mixed if an intermediary adds it to others. L is the logarithm of the ratio of the
+    probabilities at two inputs.
     """
     unmixed = alpha * report.rho / MICRO
     if not report.gaussian:
@@ -307,6 +322,7 @@ def renyi(report: ReportKind, alpha: float) -> float:
     points = [*_points(report, step, tail), end_of_profile]
     losses = LossDistribution.of_profile(both_sides(points, step), step)
 
+    # The logarithm of E[exp((alpha - 1) L)].
     draws = losses.draws(1)
     log_terms = np.log(draws.masses) + (alpha - 1) * step * draws.values
     log_moment = float(np.logaddexp.reduce(log_terms))
@@ -341,18 +357,23 @@ class PrivacyLoss:
 def compose(reports: Mapping[ReportKind, int], delta: float) -> PrivacyLoss:
     """Return the privacy loss of many reports together, by three accounts (`PrivacyLoss`).
 
+    They are the plain sum of all epsilons (pure), the total in zero-concentrated differential
+    privacy converted to an epsilon at `delta` (zcdp), and the distribution of the total privacy
+    loss (exact). Reports with Gaussian noise have no pure epsilon.
+
     reports: how many reports of each kind, mixed or not. Raises UsageError for a delta that is not
     between 0 and 1.
     """
     zcdp = sums.epsilon_of(_rho_sum(reports), delta)
     gaussian = {report: times for report, times in reports.items() if report.gaussian}
     others = {report: times for report, times in reports.items() if not report.gaussian}
-    if not gaussian:
+    if not gaussian:  # none has Gaussian noise
         exact = compose_exactly(reports, delta)
         return PrivacyLoss(pure=pure_sum(reports), zcdp=zcdp, exact=exact, delta=delta)
 
-    if not others:
+    if not others:  # all have Gaussian noise
         exact_gaussian = None
+        # Exact only if it is known which normal noise discloses at least as much as each of them.
         if all(report.normal for report in gaussian):
             exact_gaussian = _epsilon_of_gaussian(gaussian, delta)
         return PrivacyLoss(pure=None, zcdp=zcdp, exact=exact_gaussian, delta=delta)
@@ -393,7 +414,9 @@ def _epsilon_of_gaussian(reports: Mapping[ReportKind, int], delta: float) -> flo
 def for_steps(reports: Mapping[ReportKind, int], steps: int) -> dict[ReportKind, int]:
     """Return the reports at their cost for data sets that are `steps` neighbours apart.
 
-    Kinds that become equal are counted together.
+    Neighbours differ in one run of records, which one of them has and the other does not.
+
+    reports: how many there are of each kind. Kinds that become equal are counted together.
     """
     changed: dict[ReportKind, int] = {}
     for report, times in reports.items():
@@ -418,8 +441,9 @@ def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> 
     mapping cannot.)
     """
     reports = dict(kinds)
+    # A report consists of one or several independent draws from a table of probabilities.
     draws = {report: times * report.times for report, times in reports.items() if times}
-    pure = pure_sum(reports)
+    pure = pure_sum(reports)  # the plain sum of all epsilons, which always holds
     # Losses beyond LARGEST_LOSS are not computed: floats would not be exact enough.
     if any(report.cost > report.times * LARGEST_LOSS * MICRO for report in draws):
         return pure
@@ -453,9 +477,10 @@ def _common_step(draws: Mapping[ReportKind, int], tail: float) -> float:
     if not largest:
         return 0.0
     smallest = min(loss for loss in largest_of_draw.values() if loss)
+    # The variance of the sum of all losses is at most this.
     variance = sum(times * largest_of_draw[report] ** 2 for report, times in draws.items())
     return max(
         smallest / _CELLS,
-        largest / _MOST_CELLS,
-        math.sqrt(variance) / _MOST_SPREAD,
+        largest / _MOST_CELLS,  # so that the grid of a draw has not too many cells
+        math.sqrt(variance) / _MOST_SPREAD,  # nor that of the sum
     )

@@ -25,15 +25,18 @@ def rho_of_card(card: Sum) -> int:
     """Return the micro-rho of normal noise that discloses at least as much as a report of `card`.
 
     The card's noise is on a grid, and normal noise on the real line is easier to account for. For
-    neighbours that are d apart and noise of variance v, rho is d**2 / (2 (v - 4)), in grid steps
-    (docs/guides/accounting.md, Theorem 6). Returns 0 if no such rho is known: for Laplace noise,
-    and for noise that is too small.
+    sums of neighbouring data sets that are d apart and noise of variance v, rho is
+    d**2 / (2 (v - 4)), in grid steps (docs/guides/accounting.md, Theorem 6). Returns 0 if no such
+    rho is known: for Laplace noise, and for noise that is too small.
+
+    card: the card of a noisy sum of vectors, each clipped to a radius, and of a tally, a counter.
     """
     if card.norm != L2:
         return 0
     variance = Fraction(card.c * card.t, card.m)
     if variance < _LEAST_VARIANCE:
         return 0
+    # Neighbours differ by one or two vectors, each with its part of the tally: d**2 in grid steps.
     squared_distance = _vectors(card) ** 2 * (int(card.radius) ** 2 + int(card.tally) ** 2)
     return math.ceil(Fraction(MICRO * squared_distance, 2) / (variance - _SMOOTHED))
 
@@ -53,12 +56,13 @@ def rho_of_cards(micro_rho: int, card: Sum) -> int:
     micro_rho: what the cards cost together. card: one of them; the others have its radius or a
     larger one, and protect the same. Returns 0 if no bound is known.
     """
-    # The cards' own rho is d**2 / (2 v), so each has at least the variance of a single card that
-    # costs all of micro_rho.
+    # The cards' own rho is d**2 / (2 v), for the distance d of neighbouring sums and the variance v
+    # of the noise. So each has at least the variance of a single card that costs all of micro_rho.
     vectors = _vectors(card)
     least_variance = Fraction(MICRO * (vectors * card.radius) ** 2, 2 * max(1, micro_rho))
     if card.norm != L2 or least_variance < _LEAST_VARIANCE:
         return 0
+    # `rho_of_card` is larger than a card's own rho by the factor v / (v - 4), which falls with v.
     return math.ceil(micro_rho * least_variance / (least_variance - _SMOOTHED))
 
 

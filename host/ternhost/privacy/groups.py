@@ -37,6 +37,10 @@ class Group:
     def honest(self, reports: int, share: float, delta: float) -> int:
         """Return how many of the group's reports are honest at least, one device's own included.
 
+        A report is honest if its device does not work for the reader: only such reports hide the
+        others of a sum. Without a random draw, all dishonest devices of the site may be in the
+        group. A draw makes that unlikely.
+
         reports: how many reports the group sent. share: the share of the site's devices that are
         honest. delta: the probability that the result is wrong for any of the site's draws.
         """

@@ -172,8 +172,9 @@ class Guarantee:
     ) -> Self:
         """Return the guarantee that a device's reports give toward everybody, at `delta`.
 
-        reports: how many of each kind. If some are sums over runs of records, only the shortest
-        such run is protected. share: the share of the devices for which it holds. fixed: whether
+        span: which reports these are, such as those of a run or of a life. reports: how many of
+        each kind. If some are sums over runs of records, only the shortest such run is protected.
+        share: the share of the devices for which it holds. fixed: whether
         the reports were fixed before the first one; None: yes, except over a life.
         """
         if fixed is None:
@@ -183,6 +184,8 @@ class Guarantee:
         bounds = Bounds.of(reports_of_unit, delta)
         if unit == DEVICE:
             return cls(span, unit, bounds, share=share, fixed=fixed)
+        # Neighbouring data sets are with and without a run. A run with other content is two steps
+        # away, and an event in two runs, which changes both, four.
         content = Bounds.of(for_steps(reports_of_unit, REPLACED), delta)
         event = Bounds.of(for_steps(reports_of_unit, _REPLACED_TWICE), delta)
         return cls(span, unit, bounds, content, event, share=share, fixed=fixed)
@@ -305,8 +308,9 @@ def _optional_bounds(fields: Mapping[str, Any] | None) -> Bounds | None:
 
 
 def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKind, int]:
-    """Return the reports at what each of them costs a run of `unit` records.
+    """Return the reports at what each of them costs a run of `unit` consecutive records.
 
+    A report is about a whole device, or about sums in which runs of some length are protected.
     Reports about whole devices, and about runs of this length, cost what they are. Those about
     longer runs cost more, since the short run changes what the longer run says.
 
@@ -314,7 +318,7 @@ def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKin
     """
     reports_of_unit: Counter[ReportKind] = Counter()
     for report, times in reports.items():
-        if report.unit in (DEVICE, unit):
+        if report.unit in (DEVICE, unit):  # it costs what it is
             reports_of_unit[report] += times
             continue
         # To change what a longer run says takes two steps (ledger.md, Neighbours). The short run

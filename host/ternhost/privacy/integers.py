@@ -21,7 +21,7 @@ SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
 def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int) -> bytes:
-    """Return a table card with rounded probabilities that keeps `epsilon` (micro).
+    """Return a table card with rounded probabilities that keeps `epsilon` (in millionths).
 
     levels: the integer level of each output, symmetric about 0. rows: a function that takes a real
     epsilon and returns the probabilities that keep it, a row for each knot. These are symmetric,

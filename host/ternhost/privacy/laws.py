@@ -61,9 +61,13 @@ class Part:
     def largest(self, scale: int, e: int, t: int = 0) -> int:
         """Return the largest value of a privacy profile over all pairs of inputs, exactly.
 
-        It is the sum over outputs of max(0, scale P - e Q - t b), where P and Q are the entries of
-        the two inputs and b is the blanket. e / scale stands for e**epsilon. Floats are used only
-        to choose the few pairs for which the sum is then computed in integers.
+        It is the sum over outputs of max(0, scale P - e Q - t b). P and Q are the entries of the
+        two inputs, which are integers. b is the privacy blanket: for each output its least entry
+        over all inputs. Floats are used only to choose the few pairs for which the sum is then
+        computed in integers.
+
+        scale, e: integers whose quotient e / scale is e**epsilon. t: the weight of the blanket, for
+        reports that are shuffled with others; 0: they are not.
         """
         first, second = self._best_pairs(e / scale, t / scale)
         # A row for each pair, a column for each output.
@@ -75,11 +79,12 @@ class Part:
     def _best_pairs(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Return the pairs of inputs whose sum of max(0, P - g Q - t b) is the largest, by floats.
 
-        The two results are the indices of the inputs of P and of those of Q. All pairs that may be
-        the largest within the errors of floats are included. The terms are of the size 1, and for
-        t < 0 up to 1 - t, so the errors are relative to that.
+        P and Q are the probabilities of the outputs at two inputs, and b is the least probability
+        of each output at any input. The two results are the indices of the inputs of P and of those
+        of Q. All pairs that may be the largest within the errors of floats are included. The terms
+        are of the size 1, and for t < 0 up to 1 - t, so the errors are relative to that.
         """
-        if len(self.rows) == 2:
+        if len(self.rows) == 2:  # of two inputs there are only two pairs
             return np.array([0, 1]), np.array([1, 0])
         probabilities, blanket = self._floats
         # excess[i, j, y] = P - g Q - t b for the input i of P, the input j of Q, and output y.
@@ -135,11 +140,16 @@ def parts(card: Card, share: Fraction = Fraction(1)) -> list[Part]:
 def _part_of_projection(body: Projection, share: Fraction) -> Part:
     """Return the probabilities of a projection's outputs at two opposite vectors.
 
-    These vectors differ the most. Outputs that have the same probabilities are merged, which leaves
-    three: those near the first vector, those near the second, and all others.
+    A report is one of 2 N directions, for N dimensions. The k that are nearest to a device's vector
+    are drawn with the weight a each, and all others with the weight b. Opposite vectors differ the
+    most in this. Outputs that have the same probabilities are merged, which leaves three: those
+    near the first vector, those near the second, and all others.
+
+    body: the card's numbers, such as k, a and b. share: the share of all draws that this card
+    makes.
     """
     near = body.k * body.a
-    opposite = body.k * body.b
+    opposite = body.k * body.b  # the weight of those near the other vector
     others = 2 * (body.size - body.k) * body.b
     rows = np.array([[near, opposite, others], [opposite, near, others]], object)
     return Part(share, rows, body.total)
@@ -172,6 +182,9 @@ def profile(laws: Sequence[Part], g: Fraction) -> Fraction:
 
     It is the largest sum over the outputs of max(0, P - g Q), for the probabilities P and Q at two
     inputs.
+
+    laws: the probabilities of a card's outputs at its extreme inputs. A card that is a mixture has
+    several parts, each with a share of the draws.
     """
     delta = Fraction(0)
     for part in laws:

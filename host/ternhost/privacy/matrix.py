@@ -58,14 +58,14 @@ class Certificate:
     variance_at: str | None = None
 
     def keeps(self, epsilon: int) -> bool:
-        """Whether the mechanism keeps `epsilon` (micro), by the inequality that devices check."""
+        """Whether the mechanism keeps `epsilon` (in millionths), by the devices' own inequality."""
         return self.ratio is not None and self.ratio <= exp_bound(epsilon)
 
     def delta(self, epsilon: int) -> Fraction:
         """Return the least delta at which the mechanism is (epsilon, delta)-private, rounded up.
 
         It is the largest sum over the outputs of max(0, P - e**epsilon Q), where P and Q are the
-        probabilities at two inputs. epsilon: micro.
+        probabilities at two inputs. epsilon: in millionths.
         """
         exp_epsilon = exp_bound(epsilon)  # rounded down, so delta is rounded up
         # All probabilities are turned into integers over their common denominator, since sums of
@@ -308,7 +308,11 @@ class _Worst(NamedTuple):
 def _worst(rows: Sequence[Row]) -> _Worst:
     """Return the output whose probabilities at two inputs have the largest ratio.
 
-    The search ends at the first output that is possible at one input and impossible at another.
+    The larger this ratio, the more the output tells the two inputs from each other. The search ends
+    at the first output that is possible at one input and impossible at another, where the ratio is
+    infinite (None).
+
+    rows: the probability of each output, a row for each input.
     """
     largest_ratio = Fraction(0)
     worst = _Worst(largest_ratio, likely_input=0, unlikely_input=0, output=0)

@@ -30,9 +30,9 @@ class Mechanism:
     """A family of cards, one for each epsilon. (A card is the table from which a device samples.)
 
     name: in the registry and on the command line.
-    design: design(epsilon, levels, **options) takes epsilon (micro), the number of outputs (None:
-    its own choice) and the mechanism's options. It returns a Design whose card keeps epsilon and is
-    unbiased (`checked` makes sure of both), or raises UsageError.
+    design: design(epsilon, levels, **options) takes epsilon (in millionths), the number of outputs
+    (None: its own choice) and the mechanism's options. It returns a Design whose card keeps epsilon
+    and is unbiased (`checked` makes sure of both), or raises UsageError.
     options: the keywords of `design` that users can give.
     variance: variance(epsilon, x) is that of the continuous mechanism of the paper at a real
     epsilon; None: the paper has no formula.
@@ -92,9 +92,9 @@ def fixed(
 ) -> Mechanism:
     """Return a mechanism without options, whose cards all have the same number of outputs.
 
-    card: a function that takes an epsilon (micro) and returns the bytes of the card. notes: one
-    that takes an epsilon (micro) and returns remarks on the card; None: there are none. stated:
-    further fields of the Mechanism.
+    card: a function that takes an epsilon (in millionths) and returns the bytes of the card. notes:
+    one that takes an epsilon (in millionths) and returns remarks on the card; None: there are none.
+    stated: further fields of the Mechanism.
     """
 
     def design(epsilon: int, levels: int | None = None) -> Design:

@@ -133,7 +133,8 @@ def weights(epsilon: int, size: int) -> tuple[int, int, int]:
     weight a each, all others with the weight b (cards.md). It keeps epsilon if a / b is at most
     e**epsilon.
 
-    epsilon: micro. size: the number of dimensions. Raises UsageError if epsilon is too small.
+    epsilon: in millionths. size: the number of dimensions. Raises UsageError if epsilon is too
+    small.
     """
     exp_epsilon = exp_lower(epsilon)  # in units of 2**-EXP_BITS
     directions = 2 * size
@@ -177,7 +178,7 @@ def _likely_directions(ratio: float, size: int) -> int:
 
 
 def design(epsilon: int, values: int, radius: float) -> ProjectionDesign:
-    """Return the card of the projection of the least variance that keeps `epsilon` (micro).
+    """Return the card of the projection of the least variance that keeps `epsilon` (in millionths).
 
     values: how many a vector has. radius: the length (l2 norm, in real units) to which vectors are
     clipped; it is rounded to a whole number of steps, as fine as the question's `range` allows.
@@ -217,7 +218,8 @@ def with_radius(card: cards.Card, steps: int) -> bytes:
 def law(body: Projection, length: float) -> tuple[Floats, Floats]:
     """Return the cosines of all directions with a vector, and the probabilities of the directions.
 
-    Both results have 2 N entries, by ascending cosine; the cosines are means over rotations.
+    A report is one of 2 N directions, for N dimensions, which are rotated at random. Both results
+    have 2 N entries, by ascending cosine; the cosines are means over rotations.
     length: the vector's length in radii, from -1 to 1; negative for the opposite vector.
     """
     positive_cosines = cosines(body.size)
@@ -234,8 +236,12 @@ def law(body: Projection, length: float) -> tuple[Floats, Floats]:
 def fields(body: Projection) -> dict[str, Any]:
     """Return the fields of `tern card show` that only a projection has.
 
-    `radius` is in units of 2**-range. `second_moment` is that of all N coordinates of an estimate
-    together, in squared radii.
+    A report is one of 2 N directions, for N dimensions. Those that are nearest to a device's vector
+    are likelier than the others; their number is `likely`, and `weights` has the relative
+    probabilities of a likely direction and of any other. `gain` is the mean cosine of a reported
+    direction with the vector. `radius` is in units of 2**-range, where the request for reports says
+    which range. `second_moment` is that of all N coordinates of an estimate together, in squared
+    radii.
     """
     probability_of_near = body.a / body.total  # of each of the k likely directions
     probability_of_other = body.b / body.total

@@ -20,10 +20,10 @@ The pair of inputs. All X here have the mean 1 - e**epsilon, and the bound grows
 that is, with pi(t) = E[max(0, X - t)] at any t. So an X that covers all pairs of inputs has the
 largest pi over all of them. It also covers reports of one of several coordinates, drawn at random.
 
-The worst mechanism. Where P and Q have a ratio of at most p = e**e0, b >= max(P, Q) / p. Splitting a
-symbol of a ratio between 1 and p into two symbols of the ratios 1 and p raises pi. What is left is a
-mixture of the ratio 1 with randomised response between two values. Its pi is greatest where all of
-it is randomised response, which is therefore the worst mechanism.
+The worst mechanism. Where P and Q have a ratio of at most p = e**e0, b >= max(P, Q) / p. Splitting
+a symbol of a ratio between 1 and p into two symbols of the ratios 1 and p raises pi. What is left
+is a mixture of the ratio 1 with randomised response between two values. Its pi is greatest where
+all of it is randomised response, which is therefore the worst mechanism.
 
 Rounding is always towards a larger delta. pi is computed in integers on a grid and interpolated by
 straight lines, which are never below a convex function. A Fourier transform gives the law of the
@@ -89,9 +89,13 @@ def account(
 ) -> Shuffled:
     """Return bounds on the central epsilon of a report that is shuffled with others.
 
-    local: the epsilon (micro) of each of the report's `values`. reports: how many honest clients
-    send one report each. delta: at which the bounds hold. card: the mechanism of a value, whose
-    probabilities give a sharper bound if a report has one value. Raises UsageError.
+    An intermediary mixes the reports, so that nobody knows who sent which. That hides each report
+    among the others: the central epsilon, toward those who read the mixed reports, is less than the
+    local one, which a report keeps by itself.
+
+    local: the epsilon (in millionths) of each of the report's `values`. reports: how many honest
+    clients send one report each. delta: at which the bounds hold. card: the mechanism of a value,
+    whose probabilities give a sharper bound if a report has one value. Raises UsageError.
     """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
@@ -141,8 +145,8 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
     """Return the least central epsilon that is proved at `delta`, by bisection.
 
-    laws: those of one report at its extreme inputs. local: its local epsilon. reports: how many are
-    shuffled together.
+    laws: the probabilities of the outputs of one report at its extreme inputs. local: its local
+    epsilon. reports: how many are shuffled together.
     """
 
     def is_proved(epsilon: float) -> bool:
@@ -156,10 +160,10 @@ def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: floa
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
-    """Return an upper bound of delta at a central epsilon.
+    """Return an upper bound of delta at a central epsilon, that of shuffled reports.
 
-    laws: those of one report at its extreme inputs. local: its local epsilon. reports: how many are
-    shuffled together.
+    laws: the probabilities of the outputs of one report at its extreme inputs. local: its local
+    epsilon. reports: how many are shuffled together.
     """
     # Rounded down by more than exp can be wrong: a smaller ratio has a larger delta.
     exp_epsilon = Fraction(math.exp(epsilon) * (1 - 1e-15))
@@ -167,9 +171,13 @@ def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -
 
 
 def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
-    """Return an upper bound of delta at the central epsilon ln g.
+    """Return an upper bound of delta at the central epsilon ln g, that of n shuffled reports.
 
-    This is E[max(0, X_1 + ... + X_n)] / n of the privacy blanket, as this module's text explains.
+    By Balle et al. (CRYPTO 2019) it is E[max(0, X_1 + ... + X_n)] / n, for independent X with the
+    law of (P(y) - g Q(y)) / b(y). P and Q are the probabilities of output y at two inputs, and b,
+    the blanket, is the least probability of y at any input; the output y is drawn with b(y), and X
+    is 0 otherwise.
+
     X is described by pi(t) = E[max(0, X - t)], of which points on a grid are computed. Straight
     lines between them are the pi of a law on this grid that is worse than X, or as bad.
 
@@ -179,7 +187,7 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
     if grid.last <= grid.first + 2:  # X has a single value: the report discloses nothing
         return 0.0
 
-    fixed_g = math.floor(g * _ONE)
+    fixed_g = math.floor(g * _ONE)  # rounded down, which makes delta larger
     pi: npt.NDArray[np.object_] = np.full(len(grid.points), Fraction(0), object)
     for part in laws:
         pi = pi + part.share * _largest_pi(part, fixed_g, grid.points)
@@ -207,10 +215,15 @@ class _Grid(NamedTuple):
 
 
 def _grid_for(local: float, g: float, reports: int) -> _Grid:
-    """Return a grid that covers all values of X, for the local epsilon `local` and g = e**epsilon.
+    """Return a grid that covers all values of X, from which the delta of shuffled reports follows.
 
-    X lies between 1 - g e**local and e**local - g. The grid is a step or two longer at each end, so
-    that pi is a straight line there.
+    X is (P - g Q) / b, for the probabilities P and Q of an output at two inputs and the least one,
+    b, at any input; the central epsilon is ln g. P / b and Q / b are between 1 and e**local, so
+    that X lies between 1 - g e**local and e**local - g. The grid is a step or two longer at each
+    end, so that pi(t) = E[max(0, X - t)] is a straight line there.
+
+    local: the epsilon of a single report. reports: how many are shuffled; very many need a coarse
+    grid, since their sum has too many values otherwise.
     """
     cells = _CELLS if reports < _MANY else _FEWER_CELLS
     low = 1 - g * math.exp(local)
@@ -225,7 +238,9 @@ def _grid_for(local: float, g: float, reports: int) -> _Grid:
 def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
     """Return the largest pi(t) = E[max(0, X - t)] over all pairs of inputs at each grid point t.
 
-    The results are exact fractions. g and the grid points are fixed-point numbers in units of
+    X is (P - g Q) / b with the probability b of each output, and else 0. P and Q are the
+    probabilities of the output at two inputs, and b, the blanket, is the least at any input. The
+    results are exact fractions. g and the grid points are fixed-point numbers in units of
     2**-60.
     """
     # X is 0 where a client's report is not drawn from the blanket b. That has the probability
@@ -241,7 +256,8 @@ def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.objec
 def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> float:
     """Return an upper bound of E[max(0, X_1 + ... + X_n)] / n, for n = `reports`.
 
-    The X_i are independent and have one law: X_i is (first + j) unit with probability masses[j].
+    In this form the delta of n shuffled reports is known. The X_i are independent and have one law:
+    X_i is (first + j) unit with probability masses[j].
     """
     values = np.arange(first, first + len(masses))
     draws = Draws(values[masses > 0], masses[masses > 0], reports)

@@ -35,16 +35,17 @@ _SPREADS = 8  # standard deviations of noise for which symbols have room beside 
 
 
 def rho_of_pure(epsilon: int) -> int:
-    """Return the price in micro-rho of a report of `epsilon` (micro), as the device computes it."""
+    """Return the price in rho of a report of `epsilon`, as devices compute it; both in millionths."""
     if epsilon > _ITS_RHO:
         return epsilon
     return int(rho(epsilon))
 
 
 def pure_of(micro_rho: int) -> int:
-    """Return the largest micro-epsilon, up to 20, of a pure report that costs at most this rho.
+    """Return the largest epsilon, up to 20, of a report that costs at most this rho of zCDP.
 
-    micro_rho: in millionths. Returns 0 if there is no such epsilon.
+    Both are in millionths. The report is epsilon-private without a delta, and costs about
+    epsilon**2 / 2 (`rho_of_pure`). Returns 0 if there is no such epsilon.
     """
 
     def costs_too_much(epsilon: int) -> bool:
@@ -84,7 +85,7 @@ def rho_of(epsilon: float, delta: float) -> int:
 
 
 def epsilon_of(micro_rho: int, delta: float) -> float:
-    """Return the epsilon of a total of rho (micro) at `delta`, rounded up to millionths.
+    """Return the epsilon of a total of rho (in millionths) at `delta`, rounded up to millionths.
 
     It is the least value over alpha > 1 of
 
@@ -137,9 +138,11 @@ def exceeded(micro_rho: int, epsilon: float) -> float:
 def group(cost: int, units: int, delta: float | None = None) -> float:
     """Return the epsilon of several units together, such as all those of a device.
 
-    cost: the price of each unit. With a delta it is micro-rho, and n units cost n**2 rho (Bun and
-    Steinke 2016, proposition 1.9). Without one it is pure micro-epsilon, and n units cost n
-    epsilon. units: how many.
+    A unit is a run of records that are protected together.
+
+    cost: the price of each unit. With a delta it is in millionths of rho (zCDP), and n units cost
+    n**2 rho (Bun and Steinke 2016, proposition 1.9). Without one it is in millionths of epsilon,
+    and n units cost n epsilon. units: their number n.
     """
     if delta is None:
         return units * cost / MICRO
@@ -233,8 +236,10 @@ def of(card: cards.Card) -> Sum:
 def variance(body: Sum) -> float:
     """Return the variance of the noise, in grid steps squared.
 
-    Gaussian noise has at most this: the formula is that of the continuous law. Laplace noise is
-    geometric with the ratio g = exp(-1/t) on both sides of 0, and has the variance 2 g / (1 - g)**2.
+    body: the card of a noisy sum, with the parameters c, t and m of its noise. Gaussian noise has a
+    variance of at most c t / m: the formula is that of the continuous law. Laplace noise is
+    geometric with the ratio g = exp(-1/t) on both sides of 0, and has the variance 2 g / (1 -
+    g)**2.
     """
     if body.norm == L2:
         return float(body.c * body.t / body.m)
@@ -258,7 +263,8 @@ class SumPlan:
     A device adds up the vectors of its units (runs of records, or all its records), each clipped to
     a radius, and adds noise. The last value of the sum is a tally, a count of units.
 
-    cost: what one report may spend: micro-rho with Gaussian noise, micro-epsilon with Laplace noise.
+    cost: what one report may spend: micro-rho with Gaussian noise, micro-epsilon with Laplace
+    noise.
     unit: how many consecutive records a unit has; 0: all records of the device.
     radius: the length to which a unit's vector is clipped, in real units.
     clipped, kept: what a unit adds to the tally if its vector was clipped, and if it was not.
@@ -298,25 +304,30 @@ def design(plan: SumPlan) -> SumDesign:
 
     Raises UsageError if there is none.
     """
-    # The largest range of the question at which the radius still fits the card.
+    # Devices multiply values by 2**range before they round them. This is the largest range at which
+    # the radius still fits the card, in its units of 2**-(14 + range).
     range_ = plan.fine
     while range_ > 0 and plan.radius * (1 << 14 + range_) > _MOST_REACH:
         range_ -= 1
     _require_bounds(plan, range_)
     _require_room(plan.bits, plan.most_bits, plan.values)
 
+    # The noise, and the step to which noisy sums are rounded: 2**coarse steps of the noise's grid.
     noise = _noise(plan)
     if plan.norm == L2:
         noise_variance = Fraction(noise.c * noise.t, noise.m)
     else:
         noise_variance = Fraction(2 * noise.t * noise.t)
     coarse = _coarseness(noise_variance)
+
+    # The bits of a noisy sum as it is sent.
     bits = plan.bits
-    if not bits:
+    if not bits:  # as many as the largest sum and its noise need
         largest_sum = plan.units * max(plan.steps, plan.tally)
         spread = _SPREADS * math.sqrt(noise_variance)
         bits = min(_bits_for((largest_sum + spread) / 2**coarse), plan.most_bits)
 
+    # The card.
     reach = round(plan.radius * (1 << 14 + range_))
     lengths = plan.norm, plan.unit, plan.steps, reach, plan.clipped, plan.kept
     body = struct.pack(BODY, *lengths, noise.t, noise.c, noise.m, coarse, bits)
@@ -369,9 +380,10 @@ def _require_room(bits: int | None, most_bits: int, values: int) -> None:
 def _coarseness(noise_variance: Fraction) -> int:
     """Return how much coarser than the noise's grid a report may be: a binary logarithm, up to 20.
 
-    An output step of 2**coarse grid steps is hidden by noise with a standard deviation of at least
-    twice that.
+    A noisy sum is rounded to a step of 2**coarse grid steps. Noise with a standard deviation of at
+    least twice that hides the rounding.
     """
+    # The largest power for which (2 * 2**coarse)**2 is at most the variance.
     coarse = 0
     while coarse < 20 and 4 ** (coarse + 2) <= noise_variance:
         coarse += 1

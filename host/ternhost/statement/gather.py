@@ -147,6 +147,9 @@ def _guarantees_so_far(
     They are for one report, for the run, and for the device's life, which counts the rounds of all
     runs in the store.
 
+    A guarantee says how much privacy is lost at most, and `fixed` whether the number of reports was
+    fixed before the first one.
+
     report_counts: for each device of the run, how many reports of each kind it has made.
     is_simulated: whether the run's devices are simulated clients. delta: at which the guarantees
     hold.
@@ -280,11 +283,12 @@ def _report_formats(store: Store, simulated: bool, run: str | None = None) -> li
     simulated: whether the rounds of simulated fleets are meant, or those of real ones. run: the
     name of the only run whose rounds count; None if those of all runs do.
     """
+    # A format by the card, a table from which a device draws values, and their number in a report.
     formats: dict[tuple[bytes, int], ReportFormat] = {}
     for round_ in store.rounds(simulated):
         if run is not None and round_.run != run:
             continue
-        for cohort in round_.cohorts:
+        for cohort in round_.cohorts:  # the devices that got the same request
             request = decode_body(cohort.body)
             card = bytes(request.card)
             values = int(request.k)
@@ -305,7 +309,9 @@ def bounds_of_all_records(
 ) -> Bounds | None:
     """Return what is proved for all records of a device together, where only a few are the unit.
 
-    That is group privacy: data sets that differ in every record. The device that loses most counts.
+    That is group privacy: it compares data sets that differ in every record. The device that loses
+    most counts.
+
     report_counts: for each device, how many reports of each kind it makes. unit: how many
     consecutive records are protected; 0: the whole device. records: the most that a device holds;
     None: not known. Returns None if the whole device is protected already, or if records or report
@@ -316,9 +322,9 @@ def bounds_of_all_records(
     # All records lie in this many runs of `unit` records. The first and the last run may be cut, so
     # there is up to one run more than records / unit, rounded up.
     runs = min(records, (records - 1) // unit + 2)
-    steps = REPLACED * runs
+    steps = REPLACED * runs  # in each step a run of records is taken out or put in
     bounds = [Bounds.of(for_steps(counts, steps), delta) for counts in report_counts]
-    return max(bounds, key=lambda bound: bound.epsilon)
+    return max(bounds, key=lambda bound: bound.epsilon)  # the largest epsilon protects least
 
 
 def _parts_of_extensions(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
@@ -370,7 +376,9 @@ def _budgets_of_run(
 ) -> list[Guarantee]:
     """Return what the budgets of a run's devices guarantee for life.
 
-    Boards report their budgets to the store. Simulated clients have none but the run's --budget.
+    Boards report their budgets to the store. Simulated clients have none but the run's --budget,
+    which the user gave as an epsilon, in millionths.
+
     report_counts: for each device of the run, how many reports of each kind it has made.
     """
     delta = float(options.delta)
@@ -378,6 +386,7 @@ def _budgets_of_run(
         return _budgets_of_store(store, delta)
     if options.budget_micro is None:
         return []
+    # A ledger counts rho, as of zCDP, if some report has Gaussian noise, and otherwise epsilon.
     kinds = set(itertools.chain(*report_counts))
     measure = RHO if any(report.gaussian for report in kinds) else EPSILON
     budget = costs.in_measure(options.budget_micro, measure, delta)
@@ -385,8 +394,13 @@ def _budgets_of_run(
 
 
 def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
-    """Return what the largest budgets guarantee that the boards of a store have reported."""
-    budgets = set()  # (amount, measure, unit)
+    """Return what the largest budgets guarantee that the boards of a store have reported.
+
+    A board reports a budget for life in its greeting (HELLO): what is left of it, and what it has
+    spent. Extensions may know the budgets of boards that the host does not talk to itself.
+    """
+    # (amount, measure, unit): how much, of epsilon or of rho, and how many records it protects.
+    budgets = set()
     for board in store.boards():
         left = int(board.hello.get("budget") or 0)
         spent = int(board.hello.get("spent") or 0)
@@ -517,6 +531,7 @@ def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
         )
         budgets.append(budget)
 
+    # What the rounds of the store do not explain.
     unknown = payments.unknown_payments(store, budgets, disclosures)
     rows = [vars(payment) for payment in unknown]
     device_ids = [disclosures.devices]
@@ -610,12 +625,13 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
     fleet_of_run = fleet.parse(options.fleet)
     delta = float(options.delta)
 
-    # The run itself gives simulated clients, and boards that it makes, the budget of --budget.
+    # Simulated clients, and boards that the run itself makes, get the budget of --budget.
     budget = costs.ledger_budget(learner, options.budget_micro)
     if budget is not None and (fleet_of_run.simulated or fleet_of_run.provisions):
         return [Guarantee.of_budget(budget, costs.measure(learner), learner.unit, delta)]
 
-    # Without --budget, boards that the run makes get at least what the run costs them.
+    # Without --budget, boards that the run makes get at least what the run costs them. The classes
+    # of devices have a design of reports, and so a cost, each.
     if fleet_of_run.provisions:
         budgets = []
         for design, cost in zip(learner.designs, costs.costs(learner), strict=True):
@@ -652,7 +668,7 @@ def of_board(name: str) -> Facts:
 
     name: the board's name, as in `--fleet port:NAME`. Raises TernError.
     """
-    hello = _hello_of(name)
+    hello = _hello_of(name)  # its greeting, with what it says of itself
     measure = hello.measure or EPSILON  # what the board's ledger counts
     unit = hello.unit or DEVICE  # what it protects
 

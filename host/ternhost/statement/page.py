@@ -48,7 +48,8 @@ def title(facts: Facts) -> str:
 def numbered(sections: Sequence[Section]) -> dict[str, int]:
     """Return the number of each piece of evidence, by its key.
 
-    The numbers begin at 1 and follow the order in which the page refers to the evidence.
+    The numbers begin at 1 and follow the order in which the page refers to the evidence, as do the
+    numbers of footnotes. A part of a section, a sentence or a table, has the keys of its evidence.
     """
     numbers: dict[str, int] = {}
     for section in sections:
@@ -69,14 +70,15 @@ def stamp(facts: Facts) -> str:
 def picture(facts: Facts) -> Figure | None:
     """Draw what the guarantees mean for an observer's beliefs; None if there are no guarantees.
 
-    A guarantee about a run of records has two bars: for whether it was there, and what it says.
+    A bar stands for an epsilon. A guarantee about a device has one bar. A guarantee about a run of
+    records has two: for whether the run was there, and for what it says.
     """
     epsilon_of_bar: dict[str, float] = {}  # by the bar's label
     for guarantee in sentences.shown(facts):
         if guarantee.span not in _PICTURED:
             continue
         about = sentences.SPANS[guarantee.span]
-        if guarantee.content is None:
+        if guarantee.content is None:  # about a device
             epsilon_of_bar[about] = guarantee.bounds.epsilon
         else:
             epsilon_of_bar[f"{about}\nwas it there?"] = guarantee.bounds.epsilon

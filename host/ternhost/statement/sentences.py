@@ -318,8 +318,9 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
 def shown(facts: Facts) -> list[Guarantee]:
     """Return the guarantees for the table: those of reports, runs and lives, then of the budgets.
 
-    The guarantee for a device's life is left out where it has the same bounds as that of the run,
-    because the device took part in no other run.
+    `facts.promised` has, for each class of devices, guarantees of a report, of the run, and of the
+    device's life, in this order. That of the life is left out where it has the same bounds as that
+    of the run, because the device took part in no other run.
     """
     guarantees: list[Guarantee] = []
     run = None  # of the class of devices that comes now; the guarantee for life follows it
@@ -335,11 +336,15 @@ def shown(facts: Facts) -> list[Guarantee]:
 
 
 def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
-    """Yield the table's rows for a guarantee: one for each question and each epsilon."""
+    """Yield the table's rows for a guarantee: one for each question and each epsilon.
+
+    A question is what an observer may want to know of a device or of a run of records, such as
+    "whether the record was there". It has an epsilon without a delta, or with one, or both.
+    """
     about = SPANS[guarantee.span]
     if facts.kind == Kind.BOARD and guarantee.span == Span.LIFE:
         about = _ALREADY_PAID  # a board knows nothing of runs
-    if guarantee.share < 1:
+    if guarantee.share < 1:  # other devices have another guarantee
         about += f", {100 * guarantee.share:.3g} % of the devices"
     if guarantee.unit == DEVICE:
         yield from _rows_of_question(about, "what its records are", guarantee.bounds)
@@ -366,7 +371,8 @@ def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
     """Yield cells for the epsilon at delta 0, and others for the smaller epsilon at a delta.
 
     Each has the epsilon, the factor by which odds change at most, and what each belief of PRIORS
-    becomes at most. One of the two may be missing.
+    becomes at most. The first is missing if there is no epsilon at delta 0, as for Gaussian noise;
+    the second is missing if it is not smaller than the first.
     """
     if bounds.pure is not None:
         yield rounded(bounds.pure), *_odds(bounds.pure)

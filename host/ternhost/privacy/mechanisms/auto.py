@@ -35,9 +35,10 @@ def design(
 ) -> Design:
     """Return the card with the smallest objective among all mechanisms.
 
-    epsilon: of one value (micro). levels: the most outputs; None: as many as `bits` allow. d, k: a
-    report is about k of d coordinates; None: about all. objective, prior: what to minimise, as in
-    `optimal.design`. bits: the most bits of a value. The notes of the result name the runners-up.
+    epsilon: of one value (in millionths). levels: the most outputs; None: as many as `bits` allow.
+    d, k: a report is about k of d coordinates; None: about all. objective, prior: what to minimise,
+    as in `optimal.design`. bits: the most bits of a value. The notes of the result name the
+    runners-up.
     Raises UsageError.
     """
     if k is None:
@@ -116,8 +117,8 @@ def _score(moments: certify.Moments, objective: str, prior: str | None, share: F
 def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
     """Yield the designs of all mechanisms with at most `most` levels, and their decoded cards.
 
-    Equal cards of different mechanisms come once. epsilon: micro. goal: the objective as options,
-    which are given to the mechanisms that have such options.
+    Equal cards of different mechanisms come once. epsilon: in millionths. goal: the objective as
+    options, which are given to the mechanisms that have such options.
     """
     seen = set()
     for name, mechanism in mechanisms.REGISTRY.items():

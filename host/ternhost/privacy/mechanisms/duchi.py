@@ -23,7 +23,7 @@ def worst_variance(epsilon: float) -> float:
 
 
 def card(epsilon: int) -> bytes:
-    """Return the card of two knots and two levels at epsilon (micro).
+    """Return the card of two knots and two levels at epsilon (in millionths).
 
     At x = 1 the level -1 has ceil(T / (1 + e**epsilon)) counts out of T, and at x = -1 the level 1.
     """

@@ -25,12 +25,15 @@ def frequency_variance(epsilon: float, categories: int, frequency: float = 0.0) 
 
 
 def card(epsilon: int, categories: int) -> bytes:
-    """Return the card for this many categories that keeps epsilon (micro)."""
+    """Return the card for this many categories that keeps epsilon (in millionths)."""
     return piecewise.card(epsilon, categories, width=1)
 
 
 def design(epsilon: int, levels: int | None = None) -> Design:
-    """Return the card at epsilon (micro). levels: the number of categories. Raises UsageError."""
+    """Return the card at epsilon (in millionths). Raises UsageError.
+
+    levels: the number of categories.
+    """
     categories = check_levels(levels, default=CATEGORIES, least=2, most=MAX_SYMBOLS)
     variance = frequency_variance(epsilon / MICRO, categories)
     note = f"{categories} categories (--levels); a frequency near 0 has variance {variance:.6g} a report"

@@ -31,7 +31,7 @@ worst_variance = variance
 
 
 def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
-    """Return the integers (t, s) of the least noise scale t/s that keeps epsilon (micro).
+    """Return the integers (t, s) of the least noise scale t/s that keeps epsilon (in millionths).
 
     The scale, in grid steps of 2**-grid_bits, must be at least 2 / epsilon. Among all fractions
     whose terms fit a card, the nearest from above is returned. Raises UsageError if there is none.
@@ -54,7 +54,7 @@ def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
 
 
 def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> Design:
-    """Return a laplace card at epsilon (micro).
+    """Return a laplace card at epsilon (in millionths).
 
     levels: the number of outputs, which must be odd; noisy values are clamped to them symmetrically
     about 0. grid: the grid's step is 2**-grid; None: the finest grid on which clamping begins about
@@ -80,7 +80,10 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
 
 
 def _finest_grid(epsilon: int, half: int) -> int:
-    """Return the default grid of `design`. epsilon: micro. half: the number of levels above 0."""
+    """Return the default grid of `design`.
+
+    epsilon: in millionths. half: the number of levels above 0.
+    """
     noise_scale = 2 * MICRO / epsilon
     clamped_at = 1 + _REACH * noise_scale
     if half <= clamped_at:

@@ -63,7 +63,7 @@ def design(
     prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
-    """Return the table card with the least `objective` of all that keep `epsilon` (micro).
+    """Return the table card with the least `objective` of all that keep `epsilon` (in millionths).
 
     levels: the most levels that it may have; fewer are used where more do not help. objective: one
     of programme.OBJECTIVES. knots: how many the table has.
@@ -116,9 +116,9 @@ def design(
 def _unit_for_whole_means(card_levels: list[int], unit: float, knots: int) -> float:
     """Return a unit near the given one for which the rows' means are all but whole counts.
 
-    The unit is the value of the level 1. A card's mean at knot i is B (2 i - (knots - 1)), in counts
-    times levels, with a whole B (cards.md). If B is all but whole already, rounding the rows has
-    little to move.
+    The unit is the value of the level 1. A card's mean at knot i is B (2 i - (knots - 1)), in
+    counts times levels, with a whole B (cards.md). If B is all but whole already, rounding the rows
+    has little to move.
     """
     differences = [higher - lower for lower, higher in pairwise(card_levels)]
     divisor = math.gcd(*differences)  # of B
@@ -296,7 +296,10 @@ class _IntegerSearch:
         self._fits: dict[tuple[int, ...], tuple[float, float]] = {}  # the results of `fit`
 
     def best(self) -> Array:
-        """Return a local optimum: integers that no neighbour improves on."""
+        """Return a local optimum: integers that no neighbour improves on.
+
+        The integers are the positive levels (and 0) of a card. Neighbours differ in one step.
+        """
         best = min(self._roundings(), key=self._fitted_objective)
         improved = True
         while improved:
@@ -328,7 +331,10 @@ class _IntegerSearch:
         return integers * unit
 
     def _roundings(self) -> list[Array]:
-        """Return the few best roundings of the magnitudes to integers, of any largest integer."""
+        """Return the few best roundings of the magnitudes to integers, to start a search from.
+
+        The magnitudes are scaled so that the largest becomes 1, 2, 3 and so on, and then rounded.
+        """
         shares = self._magnitudes / self._magnitudes[-1]
         rounded = set()
         for largest in range(1, LARGEST_LEVEL + 1):

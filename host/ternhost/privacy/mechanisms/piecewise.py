@@ -60,8 +60,8 @@ def _worst(levels: int, epsilon: float, width: int) -> float:
     if scale <= 0:
         return math.inf
 
-    # The second moment for each place of the window. A sum over a window is a difference of two
-    # prefix sums of the squared levels.
+    # The second moment of a report for each place of the window, which depends on the input. A sum
+    # over a window is a difference of two prefix sums of the squared levels.
     squared_levels = (np.arange(levels) - (levels - 1) / 2) ** 2
     prefix_sums = np.concatenate(([0.0], np.cumsum(squared_levels)))
     start = np.arange(outside_window + 1)
@@ -82,7 +82,7 @@ def _worst(levels: int, epsilon: float, width: int) -> float:
 
 
 def card(epsilon: int, levels: int, width: int) -> bytes:
-    """Return the window card that keeps epsilon (micro) with the likeliest window.
+    """Return the window card that keeps epsilon (in millionths) with the likeliest window.
 
     levels: how many outputs it has. width: that of the window, in levels. An output inside of the
     window is e**epsilon times as likely as one outside.
@@ -96,8 +96,9 @@ def card(epsilon: int, levels: int, width: int) -> bytes:
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
     """Return a window card and a note on the width of its window.
 
-    epsilon: micro. levels: how many outputs the card has. t: the paper's parameter. choice: "paper"
-    for the window that follows from t, "best" for the one with the least worst-case variance.
+    epsilon: in millionths. levels: how many outputs the card has. t: the paper's parameter. choice:
+    "paper" for the window that follows from t, "best" for the one with the least worst-case
+    variance.
     Raises UsageError.
     """
     if choice not in ("paper", "best"):
@@ -131,7 +132,10 @@ def piecewise_mechanism(
     """
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-        """Return the card at epsilon (micro). levels, window: the options of the mechanism."""
+        """Return the card at epsilon (in millionths).
+
+        levels, window: the options of the mechanism.
+        """
         count = check_levels(levels, default=LEVELS, least=2, most=MAX_SYMBOLS)
         data, note = paper_card(epsilon, count, t(epsilon / MICRO), window)
         return checked(name, epsilon, data, note)

@@ -7,7 +7,7 @@ from ternhost.privacy.mechanism import Mechanism, untried
 
 
 def design(epsilon: int, levels: int | None = None, d: int = 32, radius: float = 1.0) -> Design:
-    """Return the card of the projection of the least variance at epsilon (micro).
+    """Return the card of the projection of the least variance at epsilon (in millionths).
 
     levels: None, or the number of outputs, which follows from d: two for each dimension. d: how
     many coordinates a vector has. radius: the length to which vectors are clipped. Raises

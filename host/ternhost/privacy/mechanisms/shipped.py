@@ -34,10 +34,10 @@ def entries() -> list[dict[str, Any]]:
 
 
 def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | None:
-    """Return the shipped card of a mechanism at `epsilon` (micro), or None if there is none.
+    """Return the card of a mechanism that comes with tern, or None if there is none.
 
-    levels: the card's number of levels; None: any number. Raises UsageError if the file has been
-    changed.
+    epsilon: in millionths. levels: the card's number of levels; None: any number. Raises UsageError
+    if the file has been changed.
     """
     for entry in _manifest():
         if entry["mechanism"] != mechanism or entry["epsilon_micro"] != epsilon:

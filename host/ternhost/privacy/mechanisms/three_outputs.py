@@ -84,7 +84,7 @@ def rr3_zero_probability(epsilon: float) -> float:
 
 
 def card(epsilon: int) -> bytes:
-    """Return the card of Three-Outputs at epsilon (micro): a table of three knots.
+    """Return the card of Three-Outputs at epsilon (in millionths): a table of three knots.
 
     Its probabilities are linear in |x|, so three knots are exact. For a small epsilon the output 0
     is never reported, and the card is Duchi's; for a large one it is that of rr3.
@@ -105,7 +105,7 @@ def card(epsilon: int) -> bytes:
 
 
 def rr3_card(epsilon: int) -> bytes:
-    """Return the card of 3-ary randomised response at epsilon (micro).
+    """Return the card of 3-ary randomised response at epsilon (in millionths).
 
     At x = 1 its two wrong outputs have the same count, and at x = 0 so have the outer two.
     """
@@ -175,9 +175,10 @@ def better_worst_variance(epsilon: float) -> float:
 
 
 def better_card(epsilon: int) -> bytes:
-    """Return the card of 3R at epsilon (micro).
+    """Return the card of 3R at epsilon (in millionths).
 
-    P(0 | x) has a corner between knots, so the table has 33 of them.
+    P(0 | x) has a corner between knots, so the table has 33 of them. At a small epsilon Duchi's
+    mechanism of two outputs is better.
     """
     if epsilon <= _BETTER_FROM * MICRO:
         return duchi.card(epsilon)
@@ -200,14 +201,14 @@ def better_card(epsilon: int) -> bytes:
 
 
 def _notes(epsilon: int) -> list[str]:
-    """Return a remark if Three-Outputs is Duchi's mechanism at this epsilon (micro)."""
+    """Return a remark if Three-Outputs is Duchi's mechanism at this epsilon (in millionths)."""
     if zero_probability(epsilon / MICRO) > 0:
         return []
     return ["up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"]
 
 
 def _better_notes(epsilon: int) -> list[str]:
-    """Return a remark if Duchi's mechanism takes the place of 3R at this epsilon (micro)."""
+    """Return a remark if Duchi's mechanism replaces 3R at this epsilon (in millionths)."""
     if epsilon > _BETTER_FROM * MICRO:
         return []
     return ["up to epsilon 0.6475325 Duchi's mechanism is better"]

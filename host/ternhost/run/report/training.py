@@ -166,11 +166,10 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     figure = runs.judged(
         private=[entry[name] for entry in history],
         optimum=result[f"{name}_optimum"],
-        baseline=result[f"{name}_baseline"],
+        baseline=runs.Reference(result[f"{name}_baseline"], _TRIVIAL[name]),
         reports=list(accumulate(reports_by_round)),
         label=f"private, {epsilon_words(result)}",
         measure=measure,
-        floor=_TRIVIAL[name],
     )
     caption = f"The {measure} after every round."
     caption += " Dashed: the same kind of model, fitted without privacy."
