@@ -122,7 +122,7 @@ def test_account_of_gaussian_sums_is_that_of_their_curve(account, files):
     stated: the one that rho (zCDP) gives, and the smaller exact one from the normal distribution's
     own privacy curve. The least is the one that counts.
     """
-    result = account(f"{files[2]} --rounds 60")
+    result = account(f"{files[2]} --rounds 60")  # 2: Gaussian noise
     body = sums.of(cards.decode(files[2].read_bytes()))
     curve = gaussian_curve.epsilon_of(60 * gaussian_curve.rho_of_card(body), 1e-6)
     assert result["epsilon_pure"] is None

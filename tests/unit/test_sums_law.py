@@ -189,7 +189,9 @@ def test_the_noise_has_its_law(t, c, m, most):
 
 
 @pytest.mark.parametrize(
-    "parameters", [(2**20, 2**19, 1), (2**20, 2**14, 1), (2**17, 2**19, 1), (2**10, 2**14, 2**10)]
+    # t, c and m: the variance of the normal noise is c t / m.
+    "parameters",
+    [(2**20, 2**19, 1), (2**20, 2**14, 1), (2**17, 2**19, 1), (2**10, 2**14, 2**10)],
 )
 def test_large_noise_is_accepted_as_often_as_it_should(parameters):
     """Normal noise is drawn as Laplace noise, which is accepted with some probability. For noise
@@ -226,7 +228,9 @@ def law_of(observe, noise_law, shift):
 
 @pytest.mark.parametrize("unit", [0, 60])
 @pytest.mark.parametrize(
-    "parameters", [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)]
+    # t, c and m of the noise, the radius R, and how far the noise is walked.
+    "parameters",
+    [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)],
 )
 @pytest.mark.parametrize(
     "observe",

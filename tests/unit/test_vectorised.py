@@ -152,7 +152,7 @@ def gradient_by_firmware(model, parameters, exponent, rows, range_):
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
-@pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
+@pytest.mark.parametrize("exponent", [-30, -21, -14, -12])  # of the weights, from the least on
 @pytest.mark.parametrize(("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 12), (3, 5)])
 @pytest.mark.parametrize("d", [1, 28, 128])
 @pytest.mark.parametrize("largest", [100, 32768])
@@ -253,7 +253,9 @@ def train_by_firmware(trainer, parameters, records, tau, settings):
     ],
 )
 @pytest.mark.parametrize(
-    ("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)]
+    # The last batch of a client with 7 or 40 records is not full; batch 0 has all of them.
+    ("epochs", "batch", "count"),
+    [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)],
 )
 @pytest.mark.parametrize(("exponent", "rate"), [(-12, 9), (-16, 3), (-14, 16)])
 def test_local_training_equals_that_of_the_firmware(
