@@ -75,9 +75,8 @@ def test_the_second_half_goes_on_by_descent_where_the_rows_limit_the_model():
     devices_asked = devices_of_rounds(with_descent)  # for gradients and for values of features
     without = finished(begin("direct", **options, then="none"))
 
-    assert sorted(devices_asked[LOGISTIC] + devices_asked[VALUES]) == list(range(1, 40_001)), (
-        "each once"
-    )
+    # Each of 40,000 devices once.
+    assert sorted(devices_asked[LOGISTIC] + devices_asked[VALUES]) == list(range(1, 40_001))
     assert with_descent.figures()["log_loss"] < without.figures()["log_loss"] - 0.05
 
 

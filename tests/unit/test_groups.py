@@ -57,9 +57,8 @@ def test_the_law_is_that_of_drawing_groups():
 
     for most in range(4):
         beyond = [group for group in groups if len(group & dishonest) > most]
-        assert chance_of_more(pool=7, dishonest=3, asked=4, most=most) == Fraction(
-            len(beyond), len(groups)
-        )
+        share = Fraction(len(beyond), len(groups))
+        assert chance_of_more(pool=7, dishonest=3, asked=4, most=most) == share
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,9 @@ def report(key, device, number, symbol=1):
 
 
 def test_a_revoked_device_stays_listed_and_may_get_another_key(store):
+    """A revoked device has no key, and none that could be rotated or revoked again; the list goes
+    on to show it. Added once more, it gets a new key, never the old one.
+    """
     device_keys = keys.add(store, [1, 2])
     keys.revoke(store, [1])
 
