@@ -169,7 +169,11 @@ class GatewaysDriver(Driver):
                 self._compare_accounts(gateway.name, gateway.here)
 
     def _greet_all(self) -> None:
-        """Ask gateways about themselves until all that may come have answered, or time is over."""
+        """Ask gateways about themselves until all that may come have answered, or time is over.
+
+        In the first GREETING seconds all registered gateways are waited for, or any gateway if none
+        is registered; later only those that can be reached, for MOST_GREETING seconds in all.
+        """
         begun = time.monotonic()
         while not self.stopped:
             now = time.monotonic()
@@ -632,7 +636,11 @@ class GatewaysDriver(Driver):
         return None
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:
-        """Start the clocks of a round, and warn of devices that no gateway has."""
+        """Start the clocks of a round, and warn of devices that no gateway has.
+
+        now: of the monotonic clock, in seconds. A gateway may keep a question for `hold` seconds
+        before it replies; its silence is counted from the beginning of the round at the earliest.
+        """
         round_.begun = now
         for gateway in self._roster.all.values():
             gateway.hold = HOLD

@@ -503,6 +503,9 @@ def _sum_of(
 ) -> rounds.CohortCounts:
     """Return the result of a cohort: the sum of the answers of all gateways about it.
 
+    A cohort is the devices that are asked the same question. Counts, sums of vectors and numbers of
+    supporting reports are added up; results of single devices are put one behind the other.
+
     parts: for each gateway, its part of the cohort and its answer about that.
     """
     total = Cohort(whole_cohort.body, len(whole_cohort.devices))
@@ -510,7 +513,7 @@ def _sum_of(
     devices = []
     symbols = []
     for part, answer in parts:
-        total.counts += answer.counts.reshape(-1)
+        total.counts += answer.counts.reshape(-1)  # as one row, the form in which Cohort has them
         total.reports += answer.reports
         if answer.vectors is not None and total.vectors is not None:
             total.vectors += answer.vectors

@@ -361,7 +361,11 @@ class Gateway:
         self._driver.stop()
 
     def _look(self) -> None:
-        """Update the state that the host may ask for, and give devices the newest model."""
+        """Update the state that the host may ask for, and give devices the newest model.
+
+        The driver talks to the site's devices in this thread; other threads answer the host. They
+        share `_here` and `_models`, which are used only while `_changed` is held.
+        """
         devices = integers(self._driver.devices)
         boards = self._driver.status.boards
         budgets = rows_of(self._driver.budgets)
@@ -378,7 +382,7 @@ class Gateway:
                 budgets=budgets,
                 single_results=self._settings.single_results,
                 toward_server=None if bound is None else bound.fields,
-                told=self._epsilon_disclosed,
+                told=self._epsilon_disclosed,  # the privacy loss so far, toward the host
             )
             models = self._models
             self._models = []
@@ -408,14 +412,17 @@ class Gateway:
             self._changed.notify_all()
 
     def _draw_groups(self) -> None:
-        """Draw the groups of devices for which a host has asked."""
+        """Draw the random groups of devices for which a host has asked, and let it have them.
+
+        The requests come in another thread, which waits until `_changed` tells of the groups.
+        """
         with self._changed:
             deals = self._deals
             self._deals = []
         for deal in deals:
             groups = dealing.groups_for(deal, integers(self._driver.devices), self._tables)
             with self._changed:
-                self._dealt = {deal.encode(): groups}
+                self._dealt = {deal.encode(): groups}  # only the newest is kept
                 self._changed.notify_all()
 
     def _do(self, ask: Ask, under_way: list[int]) -> None:

@@ -244,7 +244,8 @@ def _sizes(source: str, d: int | None) -> tuple[int, int]:
 def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[Row]:
     """Return the mean squared error of the means that a mechanism estimates, for each seed.
 
-    most: the largest number of clients.
+    case: the table, how many of its attributes there are, epsilon, and the share of its clients.
+    mechanism: perturbs the numbers of each client. most: the largest number of clients.
     """
     numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
@@ -333,7 +334,11 @@ def _table_cells(
 def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[Row]:
     """Return the mean squared error of the frequencies of a table's categories, for each seed.
 
-    way: OUE or SAMPLED. most: the largest number of clients.
+    Each client reports k of its attributes by optimized unary encoding, each at epsilon / k.
+
+    case: the table, how many of its attributes there are, epsilon, and the share of its clients.
+    way: OUE, by which a client reports all attributes, or SAMPLED, by which it reports a random
+    part of them. most: the largest number of clients.
     """
     table, _ = collect.load(case.source)
     clients = round(case.share * min(most, len(table.numeric)))
@@ -359,6 +364,7 @@ def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[
         rng = baseline.generator(seed)
         errors = []
         for counts in true_counts:
+            # Of the clients in each category, those that report this attribute.
             reporting_clients = rng.binomial(counts, k / total)
             estimate = unary(reporting_clients, case.epsilon / k, rng)
             errors.append(np.mean((estimate - counts / clients) ** 2))

@@ -115,7 +115,11 @@ def _either(
     second: Callable[[float], Perturb],
     share: Callable[[float], float],
 ) -> Callable[[float], Perturb]:
-    """Return a hybrid: the first mechanism with probability `share(epsilon)`, else the second."""
+    """Return a hybrid of two mechanisms, which draws for each value by which of them to report.
+
+    A mechanism is a function of epsilon that returns a function `perturb`, which randomizes values.
+    share: the probability of the first mechanism, by epsilon.
+    """
 
     def mechanism(epsilon: float) -> Perturb:
         """Return the hybrid at this epsilon."""

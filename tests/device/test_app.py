@@ -96,6 +96,10 @@ def generator_of(label):
 
 
 def test_a_program_answers_as_a_client_with_the_same_records():
+    # A program of the user (Live) records its own rows; a Client reads a file of rows. With the
+    # same rows, random bytes and ROUND, a host's question, both give the same REPORT byte for
+    # byte. The pauses, at which other tasks run, depend on public facts alone: one for each row
+    # that is read.
     client_board = provision(scratch.folder(), records=7)
     live_board = provision(scratch.folder(), records=1)
     recorder = recorder_of(live_board, rows_of(client_board))
@@ -104,18 +108,23 @@ def test_a_program_answers_as_a_client_with_the_same_records():
         client_board.generator = live_board.generator = generator_of(b"%d" % number)
         expected = ask(Client(client_board), frame)
         assert expected[0] == wire.REPORT
+
         live = Live(live_board, recorder, FakeModel())
         answers, pauses = in_steps(live, frame)
+
         assert answers == [expected], fields
         assert pauses == readings + 3  # two for a new card, one for the model
         assert ask(live, frame) == expected  # the stored one
 
 
 def test_the_slot_must_have_room_for_finding_records_in_segments():
+    # A slot is the fixed time (ms) after which a board answers. One too short for the worst case
+    # is refused before any work. Records lie in segments, which are files; to open each takes time
+    # too.
     # 240 ms, and 196/256 ms for each of 64 records and of 4 batches, and once more.
     without_segments = 240 + ((64 + 4 + 1) * (D + 64 + 128) >> 8)
     segments = 2  # of 64 records each, so that 64 records may lie in both
-    needed = without_segments + segments * 5 + segments
+    needed = without_segments + segments * 5 + segments  # ms: 5 to open one, 1 to search it
     training = {"k": 1, "model": wire.LOCAL + wire.SVM, "exponent": -12, "local": (1, 1, 9)}
     for slot in (needed - 1, needed):
         board = provision(scratch.folder())
@@ -131,27 +140,35 @@ def test_the_slot_must_have_room_for_finding_records_in_segments():
 
 
 def test_too_few_records_count_as_one_of_zeros_and_the_report_is_paid_for():
+    # A refusal would tell the host that there are few records. So with fewer than `least` of them,
+    # the board answers from a single record of zeros, and pays for the report from its privacy
+    # budget as always.
     for count in (0, 3):
         zeros = provision(scratch.folder())
         live_board = provision(scratch.folder())
         with open(zeros.directory + "/" + storage.RECORDS, "r+b") as file:
             file.seek(storage.RECORDS_BYTES)
-            file.write(bytes(2 * D + 2))
+            file.write(bytes(2 * D + 2))  # D features and a label, of 16 bits
         frame = round_frame(1, THREE)
         zeros.generator = live_board.generator = generator_of(b"few")
         live = live_on(live_board, [array("h", (16384,) * (D + 1))] * count, least=4)
+
         answer = ask(live, frame)
+
         assert answer[0] == wire.REPORT and answer == ask(Client(zeros), frame)
-        assert live.ledger.spent == 4 * small_board.EPSILON
+        assert live.ledger.spent == 4 * small_board.EPSILON  # one for each coordinate
 
 
 def test_the_newest_records_count_up_to_the_public_bound():
+    # The fleet's file bounds how many records of a device count, here 2: of nine rows of zeros and
+    # then two others, the answer uses the last two alone, as a Client does that holds just these.
     live_board = provision(scratch.folder())
     put_fleet(live_board.directory, records=2)
     client_board = provision(scratch.folder(), records=2)
     client_board.generator = live_board.generator = generator_of(b"newest")
     frame = round_frame(1, THREE)
     live = live_on(live_board, [array("h", bytes(2 * D + 2))] * 9 + rows_of(client_board))
+
     assert ask(live, frame) == ask(Client(client_board), frame)
 
 
@@ -201,18 +218,24 @@ def test_a_report_is_sent_although_the_model_cannot_be_stored():
 
 
 def test_the_model_gets_verified_rounds_only():
+    # A ROUND carries the parameters of the current model. A frame whose tag is wrong (its last
+    # byte is changed) must not reach the model of the program.
     model = FakeModel()
     live = live_with_records(model=model)
     frame = round_frame(3, THREE, shift=5)
     damaged = bytearray(frame)
     damaged[-1] ^= 1
+
     in_steps(live, memoryview(damaged))
     assert model.rounds == []
+
     in_steps(live, frame)
-    assert model.rounds == [(3, [5, 105, 205, 305])]  # 100 j + shift
+    assert model.rounds == [(3, [5, 105, 205, 305])]  # a parameter is 100 j + shift
 
 
 def test_a_model_for_the_client_or_the_fleet_has_no_answer():
+    # A MODEL frame brings the trained parameters, sealed with the key of one device or sent to the
+    # whole fleet. The program's model takes it, and nothing is sent back.
     model = FakeModel()
     live = live_with_records(model=model)
     out = bytearray(wire.MAX_FRAME)
@@ -220,7 +243,7 @@ def test_a_model_for_the_client_or_the_fleet_has_no_answer():
         seal, parameters = key or bytes(32), array("h", range(D))
         n = host_frames.encode_model(out, seal, device, 3, wire.LOGISTIC, parameters, -14)
         frame = memoryview(out)[:n]
-        assert in_steps(live, frame) == ([], 0)
+        assert in_steps(live, frame) == ([], 0)  # no answer and no pause
         assert model.models[-1] == (bytes(frame), key)
 
 
@@ -237,6 +260,9 @@ def app_on(link):
 
 
 def test_a_node_answers_beside_other_tasks_and_opens_its_link_again():
+    # node.run() is a task of asyncio. While it reads records it lets other tasks run and feeds the
+    # watchdog, a timer that resets a board that hangs; when the link fails it opens the link
+    # again.
     link = link_with(None, round_frame(1, THREE), None, OSError, EOFError)
     node = app_on(link)
     reports_so_far = []  # at each turn of the other task
@@ -246,6 +272,7 @@ def test_a_node_answers_beside_other_tasks_and_opens_its_link_again():
         def feed(self):
             fed.append(1)
 
+    # The other task notes at each of its turns how many reports there are.
     async def other():
         while True:
             if len(reports_so_far) < 99:
@@ -267,10 +294,12 @@ def test_a_node_answers_beside_other_tasks_and_opens_its_link_again():
     with replaced(app.compat, feed=app.compat.feed):  # run() replaces it
         with replaced(app, ticks_ms=slow):
             asyncio.run(main())
+
     assert [answer[0] for answer in link.sent] == [wire.REPORT]
     assert reports_so_far.count(0) >= 6  # also between the records
     assert node.reports == 1
     assert isinstance(node.error, OSError) and node.board.last_error == "OSError"
+    # OSError and EOFError ended two connections, each of which admitted two kinds of frames.
     assert link.closed == 2 and link.admitted == [wire.MODEL, wire.UPDATE] * 2
     assert len(fed) > 5
     scratch.remove(node.board.directory)  # small boards have no room for many
@@ -292,6 +321,9 @@ class Public(Link):
 
 
 def test_pauses_count_from_public_moments_alone_and_begin_anew_after_an_exception():
+    # A client refuses a ROUND for `pause` seconds after its start and after each report. These
+    # seconds count from the moments of the slot, which everyone knows, not from when the work
+    # ended, which depends on the data. `moments` holds one such time (ms) for each frame.
     frame = round_frame(1, THREE)
     link = Public([frame, frame, OSError, frame, frame, frame])
     link.moments = [70_000, 129_001, 130_000, 200_000, 259_999, 260_000, 270_000]
@@ -299,7 +331,10 @@ def test_pauses_count_from_public_moments_alone_and_begin_anew_after_an_exceptio
     put_fleet(node.board.directory, pause=60)
     node._client = None  # which has no pause yet
     small_board.asked[0] = frame
+
     asyncio.run(node.run())
+
+    # 60 s of pause left at 70 s, 1 s at 129.001 s; the same anew after the OSError at 130 s.
     assert [error_of(reply) for reply in link.sent[:4]] == [
         (wire.ERR_TOO_SOON, s) for s in (60, 1, 60, 1)
     ]
@@ -308,6 +343,9 @@ def test_pauses_count_from_public_moments_alone_and_begin_anew_after_an_exceptio
 
 
 def test_once_answers_one_round_and_leaves():
+    # once(limit_ms) is for a board that sleeps between rounds: it connects, answers one round and
+    # disconnects. Asked the same round again, it sends the stored report, as new random bytes
+    # would cost more privacy.
     link = link_with(round_frame(1, THREE))
     node = app_on(link)
     assert node.once(3000)
@@ -326,10 +364,13 @@ def test_once_switches_the_radio_off_after_an_error_of_the_link():
 
 
 def test_once_ends_in_time_whatever_comes():
+    # A silent host, or one that sends frames of no use without end, must not keep a board awake
+    # that runs on a battery.
     silent = link_with()
     flood = link_with()
     flood.receive = lambda timeout_ms: b"\x04 no MODEL"
     node = app_on(silent)
+    # least_ms: a board waits for a silent host almost to the limit.
     for link, limit_ms, least_ms in ((silent, 700, 600), (flood, 300, 0)):
         node.board.link = lambda link=link: link
         start = ticks_ms()

@@ -10,7 +10,10 @@ from vectors import cases
 from tern.card import HIERARCHY, PROJECTION, TABLE, CardError, card_hash, certify, decode
 
 
-def test_vectors():
+def test_shared_vectors_of_cards():
+    # A card is the table a device draws its noise from. cards.json, which other implementations
+    # share, says of many byte strings whether they decode as a card, and of a card whether it keeps
+    # the privacy it states ("certified"), its hash and its number of symbols.
     for case in cases("cards.json"):
         data = bytes.fromhex(case["card"])
         try:
@@ -22,7 +25,7 @@ def test_vectors():
             assert certify(card) == case["certified"], case["comment"]
             assert card_hash(data).hex() == case["hash"], case["comment"]
             assert card.symbols == case["symbols"], case["comment"]
-            assert TABLE <= card.shape <= PROJECTION
+            assert TABLE <= card.shape <= PROJECTION  # the first and the last kind of card
 
 
 def test_vectors_are_certified_down_to_their_smallest_epsilon():
@@ -42,6 +45,9 @@ def test_truncated_cards_are_refused():
 
 
 def test_decoding_and_certifying_take_at_most_half_of_the_time_that_a_slot_allows_for_them():
+    # A card is the table a device draws its noise from; the device certifies it, which means that
+    # it computes its privacy loss itself. client.work_ms reserves time for that in a slot; on a
+    # Pico, half of that must suffice.
     if sys.platform != "rp2":
         return  # client.work_ms is of a Pico
     gc.threshold(-1)  # as a Client does

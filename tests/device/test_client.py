@@ -52,6 +52,9 @@ COST = 4 * EPSILON  # of a report about four values
 
 
 def test_a_full_heap_before_the_draw_costs_nothing():
+    # Until random bytes are drawn, nothing about the data can leave the board. If memory runs out
+    # by then, the round is refused but not paid for from the privacy budget, and can be asked
+    # again. Each row names a function that fails for want of memory.
     for owner, name in (
         (report_module, "decode"),
         (report_module, "gather"),
@@ -61,27 +64,35 @@ def test_a_full_heap_before_the_draw_costs_nothing():
         folder = scratch.folder()
         client = Client(provision(folder))
         frame = round_frame(1, THREE)
+
         with replaced(owner, **{name: no_memory}):
             assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
         assert spent(folder) == 0, name
+
         assert ask(client, frame)[0] == wire.REPORT
         assert spent(folder) == COST
 
 
 def test_a_full_heap_at_the_draw_costs_the_round():
     """Random bytes may have been used: they are never drawn again for the same question."""
+    # If memory runs out while noise is drawn, the round has been paid for and is closed; the next
+    # number works.
     folder = scratch.folder()
     client = Client(provision(folder))
     frame = round_frame(1, THREE)
     with replaced(client.report.answerers.gradients, draw=no_memory):
         assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
     assert spent(folder) == COST
-    assert error_of(ask(client, frame)) == (wire.ERR_CHANGED_ROUND, 1)
+
+    assert error_of(ask(client, frame)) == (wire.ERR_CHANGED_ROUND, 1)  # round 1 is over
     assert ask(client, round_frame(2, THREE))[0] == wire.REPORT
     assert spent(folder) == 2 * COST
 
 
 def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
+    # After the first report is sent the heap is full: decoding a card fails, and so does writing
+    # the ERROR that should say so. The supervisor, the loop that serves a board, must go on and
+    # later repeat the stored report.
     folder = scratch.folder()
     board = provision(folder)
     frame = round_frame(1, THREE)
@@ -102,8 +113,10 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
     board.link = lambda: link
     with replaced(report_module, decode=no_memory), replaced(frames, encode_error=no_memory_once):
         supervisor.serve(board)
+
+    # Of three equal questions, the second found no memory; the third got the stored report.
     assert len(link.sent) == 2 and link.sent[0] == link.sent[1] and link.sent[0][0] == wire.REPORT
-    assert spent(folder) == 4 * EPSILON
+    assert spent(folder) == 4 * EPSILON  # four coordinates, once
 
 
 def garbage_of_reports(card, count=24):
@@ -156,6 +169,9 @@ OPTIONAL = (
 
 
 def test_a_board_without_a_module_refuses_what_needs_it_and_pays_nothing():
+    # Small boards may leave out modules of tern. A ROUND that needs a missing one gets the error
+    # "model not supported", is not paid for, and is answered once the module is there. Each row of
+    # OPTIONAL: the module, and a card and ROUND fields that need it.
     for module, card, fields in OPTIONAL:
         folder = scratch.folder()
         is_sum = card == small_board.RHO_CARD
@@ -171,6 +187,8 @@ def test_a_board_without_a_module_refuses_what_needs_it_and_pays_nothing():
 
 
 def test_a_card_that_fits_no_question_is_refused_whatever_modules_there_are():
+    # A card is the table that noise is drawn from. One that cannot fit the ROUND is an error of
+    # the card, not of a module that is not deployed.
     for module, card, fields in (
         ("projection", b"\x18" + VECTOR_CARD[1:], {"k": 1}),  # no such shape
         ("softmax", VECTOR_CARD, CLASSES),  # four values, for a vector of eight

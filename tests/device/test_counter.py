@@ -225,6 +225,9 @@ def test_a_client_answers_until_its_counter_is_used_up():
 
 
 def test_a_client_refuses_every_copy_of_its_ledger_but_the_last():
+    # The ledger, a file, holds the privacy budget that is spent; restoring an old copy would
+    # refund it. Fuses in the chip, which can only ever be burnt, count the writes: 8 fuses here,
+    # with 2 rounds paid for at each write. Each older copy must be refused.
     counting = Counting(8, 2)
     counting.answer(6)
     last = read(counting.ledger)
@@ -235,6 +238,8 @@ def test_a_client_refuses_every_copy_of_its_ledger_but_the_last():
 
 
 def test_a_client_refuses_while_its_counter_cannot_be_read():
+    # Without its fuses (the counter in the chip that shows whether the ledger is the newest) a
+    # board must not answer, or removing them would refund its privacy budget.
     counting = Counting(8, 1)
     counting.answer(1)
     fuses = counting.folder + ".count"
@@ -355,14 +360,18 @@ def on(chip, function, *arguments, name="RP2350"):
 
 
 def test_each_fuse_burns_alone_whenever_the_power_fails():
+    # Simulated ESP32 and RP2350 chips burn their fuses one by one. The power is cut before each
+    # register access of each burn (in full for the first, middle and last fuses). The counts,
+    # which are (first fuses, second fuses, all), are then those before or after the burn: never
+    # another's.
     for kind in (Esp32, Rp2350):
         fuses = {}
         total = kind.steps
-        for n in range(2 * total):
+        for n in range(2 * total):  # two fuses for each step of the counter
             cut = 0 if n in (0, 1, 31, 32, 2 * total - 1) else -1
             whole = False
             while not whole:
-                chip = kind(fuses, cut)
+                chip = kind(fuses, cut)  # loses its power after `cut` accesses; -1: never
                 try:
                     on(chip, counter.mark, n // 2 + 1, n % 2)
                     whole = True
@@ -374,11 +383,14 @@ def test_each_fuse_burns_alone_whenever_the_power_fails():
                     cut += 1
                 fuses = chip.fuses
         assert on(kind(fuses), counter.count) == (total, total, total)
+        # No fuse of something else burnt, and there is no step after the last.
         assert [where for where, bits in fuses.items() if bits and where not in kind.own] == []
         raises(FrameError, on, kind(fuses), counter.mark, total + 1, 0)
 
 
 def test_an_esp32_that_cannot_count_burns_nothing():
+    # Fuses cannot be repaired, so that the driver first reads the registers of the chip and
+    # refuses one on which a burn might fail or do harm. Each row sets a register so.
     for address, value in (
         (0x3FF5A000, 1 << 9),  # protected against writing
         (0x3FF5A000, 1 << 18),  # protected against reading
@@ -390,6 +402,8 @@ def test_an_esp32_that_cannot_count_burns_nothing():
         chip.fixed[address] = value
         raises(FrameError, on, chip, counter.mark, 1, 0)
         assert chip.fuses == {}
+
+    # The time of a burn is set for another clock.
     chip = Esp32()
     chip.hertz = 40_000_000
     raises(FrameError, on, chip, counter.mark, 1, 0)
@@ -397,6 +411,8 @@ def test_an_esp32_that_cannot_count_burns_nothing():
 
 
 def test_an_rp2350_that_cannot_count_burns_nothing():
+    # Fuses cannot be repaired: the driver refuses a chip whose fuses are in use, locked, or hold
+    # other data, and another kind of chip.
     busy, locked = Rp2350(), Rp2350()
     busy.lock = 0
     locked.fixed[0x40137000] = 0
@@ -414,6 +430,8 @@ def test_one_row_of_three_of_an_rp2350_is_outvoted():
 
 
 def test_functions_of_a_boot_rom_are_called():
+    # The boot ROM of a chip holds functions that burn fuses. rom.call() runs machine code at an
+    # address with three arguments; where it cannot (another CPU, or CPython) it returns 0.
     if not MICROPYTHON or not 4 <= sys.implementation._mpy >> 10 & 15 <= 8:
         assert rom.call(1, 2, 3, 4) == 0
         return

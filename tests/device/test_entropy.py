@@ -51,6 +51,8 @@ def test_a_stuck_or_a_short_source_gives_nothing():
 
 
 def test_a_generator_fails_once_its_source_is_stuck():
+    # The generator mixes raw hardware noise into the random bytes that protect privacy. A source
+    # that sticks at one value is noticed, and then nothing is drawn any more.
     # A portion of raw bytes is taken every 4 * portion reports; the ninth equal byte is a failure.
     for portion, reports in ((128, 4 * 128), (1, 9 * 4)):
         good = counting_source()
@@ -60,7 +62,7 @@ def test_a_generator_fails_once_its_source_is_stuck():
         stuck[0] = True
         for _ in range(reports - 1):
             generator.end_report()
-        generator.byte()
+        generator.byte()  # not yet noticed
         generator.end_report()
         assert_failed(generator)
 
@@ -101,26 +103,35 @@ def test_a_generator_fails_once_its_source_gives_nothing():
 
 
 def test_drawn_bytes_are_erased():
+    # Whoever later reads the memory could subtract noise whose random bytes were still there. So
+    # each byte that was drawn is overwritten at the end of the report.
     generator = Generator(counting_source())
     for drawn in range(40):
         before = bytes([generator.byte() for _ in range(drawn)])
         pool = generator.pool
+
         generator.end_report()
+
         assert not any(pool[: generator.cursor[POSITION]])
         left = bytes(generator.pool)
+        # No three drawn bytes in a row are left anywhere.
         assert all(before[i : i + 3] not in left for i in range(len(before) - 2))
 
 
 def test_a_long_draw_leaves_no_trace_in_the_heap():
+    # The pool of random bytes grows when a report needs many. The long buffer is erased, and
+    # dropped at the end of the report, after which all waiting bytes are used up as before.
     generator = Generator(counting_source())
     size = len(generator.pool)
     generator.refill()
     generator.refill()
     long = generator.pool
     assert len(long) > size
-    generator.refill()
+
+    generator.refill()  # may move to a longer pool again
     if generator.pool is not long:
         assert not any(long), "erased before it is garbage"
+
     generator.end_report()
     assert len(generator.pool) == size
     assert generator.cursor[POSITION] == generator.cursor[END]
@@ -128,6 +139,8 @@ def test_a_long_draw_leaves_no_trace_in_the_heap():
 
 
 def test_health_vectors():
+    # entropy.json, which other implementations share, holds raw noise and the byte at which a
+    # health check of NIST SP 800-90B must fail; None means that all is well.
     for case in vectors.load("entropy.json")["health"]:
         health = Health()
         failed_at = None
@@ -175,6 +188,9 @@ class Repeated:
 
 
 def test_generator_vectors():
+    # entropy.json, which other implementations share, holds raw noise and what a generator
+    # (Hash_DRBG or CTR_DRBG of NIST SP 800-90A) draws from it; CTR_DRBG needs AES, which some
+    # machines lack.
     with replaced(entropy, aes=aes_of_this_machine()):
         for case in vectors.load("entropy.json")["generators"]:
             drbg = HashDrbg if case["generator"] == "Hash_DRBG" else entropy.CtrDrbg
@@ -193,6 +209,8 @@ def test_generator_vectors():
 
 
 def test_a_forked_process_draws_other_bytes():
+    # A child process of fork() begins with a copy of the generator's state. Both processes must
+    # not draw the same noise, from whose reports a host could cancel it.
     if MICROPYTHON:
         return
     import os
@@ -214,10 +232,12 @@ def test_a_forked_process_draws_other_bytes():
     os.close(sending)
     for generator, drawn in zip(generators, theirs):
         ours = bytes([generator.byte() for _ in range(300)])
-        assert all(ours[i : i + 16] not in drawn for i in range(0, 284))
+        assert all(ours[i : i + 16] not in drawn for i in range(0, 284))  # no 16 bytes in a row
 
 
 def test_a_stopped_oscillator_is_noticed_at_start():
+    # The noise of an RP2040 comes from its ring oscillator, which a program can stop. A generator
+    # that starts then must fail.
     if sys.platform != "rp2" or "RP2040" not in sys.implementation._machine:
         return
     from machine import mem32
@@ -237,6 +257,9 @@ def test_a_stopped_oscillator_is_noticed_at_start():
 
 
 def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
+    # When memory runs out during a refill (in each of the three named functions), a later draw
+    # must not return the zeros of a buffer that was never filled: eight zeros in a row would be
+    # such.
     for name in ("generate", "bytearray", "memoryview"):
         generator = Generator(counting_source(), HashDrbg)
         generator.refill()
@@ -250,6 +273,8 @@ def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
 
 
 def test_refill_with_aes_does_not_allocate():
+    # On a board a garbage collection takes time that would show in the answers, so that refilling
+    # the pool of random bytes must not touch the heap.
     if not MICROPYTHON or not entropy.aes:
         return
     generator = Generator()

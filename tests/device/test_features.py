@@ -67,9 +67,13 @@ def fill(window, axes):
 
 
 def test_features_are_exact():
+    # A Window takes n samples of three axes of a sensor (and their length) and gives four features
+    # of each: mean, deviation, jerk and crossings of the mean. They equal a reference in exact
+    # integers, before and after each is scaled to -1..1.
     words = Words(1)
     for n in (2, 3, 100, 256):
         kinds = signals(words, n)
+        # (low, high) of mean, deviation, jerk and crossings, by default.
         axis_scale = [(-8192, 8192), (0, 2048), (0, 1024), (0, max(1, n // 3))]
         length_scale = [(2048, 6144), (0, 1024), (0, 512), (0, max(1, n // 3))]
         for turn in range(len(kinds)):
@@ -78,6 +82,7 @@ def test_features_are_exact():
             out = array("h", bytes(2 * window.d))
             fill(window, axes)
             window.features(out)
+            # The length of a sample is computed from halves, which cannot overflow.
             lengths = []
             for sample in zip(*axes):
                 lengths.append(exact_root(sum((value >> 1) ** 2 for value in sample)))
@@ -90,6 +95,8 @@ def test_features_are_exact():
 
 def test_the_largest_sums_stay_in_bounds():
     """The bounds in the docstring of sums() hold: 32 bits do not wrap, and small ints suffice."""
+    # `samples` lie in a ring that begins at index 3. out: the squares of the deviations in two
+    # parts, the sum of the steps between samples (jerk), and how often the mean is crossed.
     out = array("i", bytes(16))
     n, begin = 256, 3
     for low in (-32768, -1, 0, 32766):
@@ -111,6 +118,8 @@ def test_the_largest_sums_stay_in_bounds():
 
 
 def test_each_window_begins_a_hop_after_the_one_before():
+    # A window is n samples of a sensor; the next begins `hop` samples later, so that they overlap
+    # if hop < n. Two axes are recorded until ten windows were full.
     words = Words(2)
     for n, hop in ((4, 1), (8, 4), (8, 8), (100, 37), (256, 128)):
         samples = [signals(words, n + 9 * hop)[2] for _ in range(2)]
@@ -132,6 +141,7 @@ def test_a_full_window_waits_while_samples_come():
     """An interrupt goes on sampling: a hop of samples fits into the window, and the others are
     counted as lost.
     """
+    # (Until the program asks for the features.)
     n, hop = 20, 10
     window = Window(n, hop, axes=1)
     out = array("h", bytes(2 * window.d))
@@ -153,16 +163,20 @@ def test_a_full_window_waits_while_samples_come():
 
 
 def test_each_feature_has_its_own_scale():
+    # `scale` gives a (low, high) for each of the four features of an axis, which maps to -1..1;
+    # what lies outside is clipped.
     scale = ((0, 4095), (0, 500), (10, 11), (-5, 65530))
     words = Words(3)
     for top in (4000, 20, 0):
         window = Window(16, axes=1, scale=scale)
-        assert window.d == 5
+        assert window.d == 5  # four features and a constant 1
         v = [words.between(0, top) for _ in range(16)]
         out = array("h", bytes(2 * 7))
         fill(window, [v])
         window.features(out, 1)
         assert list(out) == [0] + scaled(expected(v), scale) + [ONE, 0]
+
+    # Values at the ends of a range, the widest and the narrowest.
     for low, high, raw in ((-32768, 32767, -32768), (-32768, 32767, 32767), (0, 1, 0), (0, 1, 1)):
         window = Window(2, axes=1, scale=((low, high),) * 4)
         out = array("h", bytes(2 * 5))
@@ -172,18 +186,22 @@ def test_each_feature_has_its_own_scale():
 
 
 def test_a_window_of_bad_sizes_is_refused():
+    # A window has 2 to 256 samples, begins 1 to n samples after the last, and has 1 to 3 axes of a
+    # sensor.
     for arguments in (
-        (1,),
+        (1,),  # n
         (257,),
-        (128, 0),
+        (128, 0),  # n, hop
         (128, 129),
-        (128, 64, 0),
+        (128, 64, 0),  # n, hop, axes
         (128, 64, 4),
-    ):  # n, hop, axes
+    ):
         raises(ValueError, Window, *arguments)
 
 
 def test_a_scale_needs_a_range_of_at_most_16_bits_for_each_feature():
+    # A window of three axes has 12 features, or 16 with the length. `scale` gives each a (low,
+    # high), with 1 <= high - low < 2**16.
     good = ((0, 1),) * 12
     Window(128, scale=good)
     Window(128, scale=((-1, 65534),) * 12)
@@ -194,13 +212,14 @@ def test_a_scale_needs_a_range_of_at_most_16_bits_for_each_feature():
 
 
 def test_features_need_a_full_window_and_room():
+    # Three axes have 12 features, and a last element is the constant 1: `out` needs 13.
     window = Window(4)
     out = array("h", bytes(2 * 13))
-    raises(ValueError, window.features, out)
+    raises(ValueError, window.features, out)  # no sample yet
     for _ in range(4):
         window.push(1, 2, 3)
     raises(IndexError, window.features, out[:12])
-    raises(IndexError, window.features, out, 1)
+    raises(IndexError, window.features, out, 1)  # from the second element on
     window.features(out)
 
 
@@ -212,6 +231,8 @@ def filled(n=128, **options):
 
 
 def test_no_call_allocates():
+    # Samples may come in an interrupt, in which MicroPython cannot allocate memory; nor may
+    # counting lost samples.
     window, out = filled(256, length=True)
     window.lost = 1 << 29
 

@@ -51,6 +51,9 @@ def too_soon(seconds):
 
 
 def test_a_client_still_pauses_when_memory_runs_out():
+    # After a report (or the start) a client refuses questions for some seconds, so that a host
+    # cannot ask fast. If memory runs out while the list of these pauses is made, they still hold,
+    # for a ROUND to one device and for one to the fleet.
     class Starved(storage.Clients):
         @property
         def count(self):  # what the list of pauses takes its length from
@@ -66,11 +69,14 @@ def test_a_client_still_pauses_when_memory_runs_out():
         with replaced(storage, Clients=Starved):
             (error,) = fleet.answers_to(frame)
         assert error[0] == wire.ERROR
+
         (error, *_) = fleet.answers_to(frame)
         assert error_of(error)[0] == wire.ERR_TOO_SOON
 
 
 def test_every_client_pauses_from_the_start_of_its_board():
+    # A board holds two clients, devices 7 and 8. Each refuses rounds for PAUSE = 60 s from the
+    # start, or a host could have it reset to ask sooner.
     fleet = Fleet()
     for device, error in zip((7, 8), fleet.ask(1)):
         assert error_of(error, device) == too_soon(PAUSE)
@@ -89,9 +95,11 @@ def test_a_report_that_is_paid_for_is_sent_again_within_the_pause():
 
 
 def test_each_client_pauses_from_its_own_payment():
+    # Two clients of a board, devices 7 and 8, pay at different times for a report from their
+    # privacy budgets; each then pauses for 60 s.
     fleet = Fleet()
     fleet.ask(1)
-    fleet.now += 1000 * PAUSE
+    fleet.now += 1000 * PAUSE  # ms: the pause after the start is over
     fleet.answers_to(round_frame(1, small_board.THREE))  # device 7 alone
     fleet.now += 30_000
     fleet.ask(1)  # device 8 pays 30 s later
@@ -114,6 +122,8 @@ def test_a_refusal_does_not_tell_how_long_the_work_took():
     """A host that asks again and again would else bisect the work, and with it the number of
     records, to a ms.
     """
+    # Two reports take 0, 3 or 400 ms each to compute. Asked again a fixed time after the question
+    # came, the board refuses (or answers) alike in the three cases.
     for asked_ms in (1_000, 59_400, 59_999, 60_000):
         refusals = []
         for work_ms in (0, 3, 400):
@@ -128,7 +138,7 @@ def test_a_refusal_does_not_tell_how_long_the_work_took():
                 fleet.now += work_ms
                 return gradient(*arguments)
 
-            gradients.values = slow_values
+            gradients.values = slow_values  # each report takes work_ms
             assert [report[0] for report in fleet.ask(2)] == [wire.REPORT] * 2
             fleet.now = came + asked_ms
             refusals.append(reports_or_errors(fleet.ask(3)))

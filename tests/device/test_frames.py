@@ -23,6 +23,9 @@ def fails(code, function, *args):
 
 
 def test_cobs_vectors():
+    # COBS codes frames so that a zero byte can separate them on a serial line. cobs.json, which
+    # other implementations share, holds coded frames and what a Receiver must make of them;
+    # "decode only": a valid coding, but not the one that our encoder chooses.
     receiver = frames.Receiver()
     for case in vectors.load("cobs.json")["tests"]:
         coded = unhex(case["coded"])
@@ -30,7 +33,7 @@ def test_cobs_vectors():
         n = receiver.next()
         if case["result"] == "invalid":
             assert n == frames.DAMAGED, case["comment"]
-            assert receiver.next() == frames.MORE
+            assert receiver.next() == frames.MORE  # nothing is left of it
             continue
         frame = unhex(case["frame"])
         assert n == len(frame) and bytes(receiver.frame[:n]) == frame, case["comment"]
@@ -42,6 +45,9 @@ def test_cobs_vectors():
 
 
 def test_the_receiver_takes_pieces_of_any_size_and_recovers_from_noise():
+    # A serial line delivers bytes in any portions, and noise among them. Zero bytes separate
+    # frames, so that after each a Receiver is in step again. The stream: noise, a good frame, an
+    # empty one, noise longer than any frame, the good frame again.
     frame = bytes(range(256)) * 2
     coded = bytearray(frames.cobs_size(len(frame)))
     coded = bytes(coded[: frames.cobs_encode(frame, len(frame), coded)])
@@ -55,10 +61,13 @@ def test_the_receiver_takes_pieces_of_any_size_and_recovers_from_noise():
                 if n > 0:
                     assert bytes(receiver.frame[:n]) == frame
                 seen.append(n)
+        # Damage, or the length of a frame, in order.
         assert seen == [frames.DAMAGED, len(frame), 0, frames.DAMAGED, len(frame)], (piece, seen)
 
 
 def test_the_receiver_stores_no_more_than_its_limit():
+    # A host must not fill a board's memory: frames longer than the receiver's limit, 20 bytes
+    # here, count as damaged.
     receiver = frames.Receiver(20)
     for n in (19, 20, 21, 5000):
         data = bytes([5]) * n
@@ -76,6 +85,9 @@ def test_the_receiver_takes_a_lone_ctrl_c_for_an_interrupt():
 
 
 def test_the_receiver_knows_a_frame_by_its_first_byte():
+    # On a console, a user ends a program with Ctrl-C after other keys. The receiver has to tell
+    # typed keys from a frame that contains the same bytes, already by its first byte: then it is
+    # certain() of a frame.
     out = bytearray(64)
     coded = bytearray(64)
     returns = 0x0D0D0D0D  # like Ctrl-M before Ctrl-C
@@ -90,6 +102,8 @@ def test_the_receiver_knows_a_frame_by_its_first_byte():
 
 
 def test_packing_vectors():
+    # A report packs k symbols below `base` into as few bytes as possible. packing.json, which
+    # other implementations share, holds packed symbols, and invalid packings that must be refused.
     for case in vectors.load("packing.json")["tests"]:
         base = case["base"]
         data = unhex(case["packed"])
@@ -259,6 +273,9 @@ def decoded(frame, key, case):
 
 
 def test_frame_vectors():
+    # frames.json, which other implementations share, holds frames of every kind with their keys:
+    # valid ones with their fields, which encode to the same bytes again, and invalid ones with the
+    # error that they cause.
     for case in vectors.cases("frames.json", "frames"):
         frame = unhex(case["frame"])
         key = unhex(case["key"])
@@ -273,6 +290,9 @@ def test_frame_vectors():
 
 
 def test_question_vectors():
+    # The question of a ROUND is a hash of it: a device answers the same question with the same
+    # report only. The key that authenticates the answer is derived from it. frames.json holds
+    # examples.
     for case in vectors.cases("frames.json", "questions"):
         key = unhex(case["key"])
         frame = unhex(case["frame"])
@@ -284,17 +304,23 @@ def test_question_vectors():
 
 
 def test_only_the_nonce_and_the_schema_are_read_from_a_hello_of_another_schema():
+    # A HELLO, with which a board introduces itself, contains the hash of the schema, the layout of
+    # all frames. If it is another, its other fields may lie elsewhere, and a host must not read
+    # them.
     out = bytearray(128)
-    nonce = 5
+    nonce = 5  # the host's number, which the board returns
     n = frames.encode_hello(out, nonce, 1, 1, 9, 4, 0, 9, 0, 0, 0, 1, 0, 0, 0, "x")
     out[6] ^= 1  # the first byte of the schema's hash
-    n = frames.seal(b"", out, n - wire.TAG_BYTES)
+    n = frames.seal(b"", out, n - wire.TAG_BYTES)  # with a tag that fits again
+
     hello = host_frames.Hello(bytes(out[:n]))
     assert hello.nonce == nonce and hello.schema != wire.SCHEMA
     assert hello.clients is None and hello.text is None
 
 
 def test_leaves_do_not_allocate():
+    # These inner functions run for every byte of a frame: garbage would make a board pause for
+    # collections.
     coded = bytearray(3000)
     out = bytearray(256)
     symbols = array("H", (65535 for _ in range(128)))

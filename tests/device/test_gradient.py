@@ -22,6 +22,9 @@ EXTREMES = [
 
 
 def test_the_largest_products_stay_in_bounds():
+    # Boards multiply parameters and features in 32-bit integers, in two parts: by the high and by
+    # the low 8 bits of the parameters. Even the most extreme values fit, without the slow big
+    # integers of MicroPython.
     sums = array("i", (0, 0))
     for parameter, value in EXTREMES:
         parameters = array("h", [parameter] * D)
@@ -32,6 +35,8 @@ def test_the_largest_products_stay_in_bounds():
 
 
 def test_the_largest_totals_stay_in_bounds():
+    # A gradient is a total over the records of a batch; with the most records and the most extreme
+    # values it still fits 32 bits.
     for parameter, value in EXTREMES:
         parameters = array("h", [parameter] * D)
         row = array("h", [value] * (D + 1))
@@ -40,7 +45,7 @@ def test_the_largest_totals_stay_in_bounds():
             for _ in range(wire.MAX_BATCH):
                 batch.add(model, parameters, -12, row)
                 bound = batch.count * MOST_RESIDUAL * 32768
-                assert abs(batch.totals[0]) <= bound < (1 << 31) - 16
+                assert abs(batch.totals[0]) <= bound < (1 << 31) - 16  # room to round
 
 
 def test_the_sigmoid_is_exact_at_its_knots():
@@ -50,6 +55,8 @@ def test_the_sigmoid_is_exact_at_its_knots():
 
 
 def test_the_sigmoid_is_close_between_its_knots_and_falls():
+    # Boards have no fast floating point: sigmoid_tail(t) is 1 / (1 + e**t), interpolated between
+    # the knots of a table, in units of 1 / ONE = 2**-14.
     previous = ONE // 2
     for t in range(0, 11 * ONE, 37):
         value = gradient.sigmoid_tail(t)
@@ -60,6 +67,7 @@ def test_the_sigmoid_is_close_between_its_knots_and_falls():
 
 
 def test_add_and_finish_allocate_nothing():
+    # The gradient of a batch is computed without the heap, for each kind of model.
     words = Words(6)
     batch = gradient.Gradient(D)
     parameters = array("h", [words.between(-32768, 32767) for _ in range(D)])

@@ -12,6 +12,9 @@ from tern.compat import MICROPYTHON
 
 
 def test_the_loop_at_100_dimensions_fits_32_kib():
+    # Small chips have little memory. With 32 KiB free and not more, a client with 100 features
+    # answers three rounds, each asked five times. To test this, a chain of byte arrays (`ballast`)
+    # fills all of the heap but `room`, which is then released.
     if not MICROPYTHON:
         return
     room = bytearray(32768)
@@ -29,6 +32,7 @@ def test_the_loop_at_100_dimensions_fits_32_kib():
             pass
     del room
     gc.collect()
+    # 32 KiB and some scattered pieces are free.
     assert gc.mem_free() <= 32768 + 1024, gc.mem_free()
     before = gc.mem_alloc()
     client = Client(board)
@@ -38,4 +42,4 @@ def test_the_loop_at_100_dimensions_fits_32_kib():
             assert client.reply[0] == wire.REPORT and n > 40
     gc.collect()
     print("client at d = 100 holds", gc.mem_alloc() - before, "bytes")
-    assert ballast
+    assert ballast  # it was held all the time

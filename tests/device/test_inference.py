@@ -33,6 +33,8 @@ def test_exp_minus_is_close_to_the_exponential():
 
 
 def test_probabilities_are_close_to_exact_ones():
+    # Boards compute the probabilities of classes in integers of 2**-14 (ONE is 1). They differ
+    # from floating point by less than 1/2048, for parameters in units of 2**exponent.
     numbers = Words(1)
     for exponent in (-12, -15, -18, -30):
         for classes in (2, 3, 10, 16):
@@ -46,12 +48,13 @@ def test_probabilities_are_close_to_exact_ones():
 
 
 def test_probabilities_add_up_to_at_most_one():
+    # grid_bits: probabilities are rounded down to multiples of 2**-grid_bits.
     # This bounds the sensitivity, whatever the inputs, on every grid.
     numbers = Words(2)
     for case in range(24 if MICROPYTHON else 240):
         classes = numbers.between(2, 128)
         features = numbers.between(1, 3)
-        wide = 32767 if case % 3 else 40
+        wide = 32767 if case % 3 else 40  # parameters are extreme or close together
         parameters = [numbers.between(-wide - 1, wide) for _ in range(classes * features)]
         row = array("h", [numbers.between(-32768, 32767) for _ in range(features)])
         out = array("h", bytes(2 * classes))
@@ -64,6 +67,8 @@ def test_probabilities_add_up_to_at_most_one():
 
 
 def test_probabilities_allocate_nothing():
+    # Six classes with ten features: neither a prediction nor the change to other parameters uses
+    # the heap.
     classifier = _classifier([32767, -32768] * 30, -30, 6)
     others = array("h", [1] * 60)
     row = array("h", [-32768] * 10)

@@ -51,13 +51,14 @@ def test_no_ledger_has_a_budget_or_a_round_out_of_bounds():
 
 
 def test_a_ledger_of_another_version_is_refused_and_never_replaced():
+    # TLG2 and TLG4 stand for an earlier and a later format, each with either kind of checksum.
     # Its budget is spent once: neither a round nor provisioning replaces it with a new ledger.
     folder = scratch.folder()
     client = Client(provision(folder))
     path = folder + "/" + storage.ledger_name(7)
     ask(client, round_frame(1, THREE))
     for magic in (b"TLG2", b"TLG4"):
-        data = magic + read(path)[4:-4]
+        data = magic + read(path)[4:-4]  # without the magic and the checksum
         for check in (struct.pack("<I", ledger.crc32(data)), hashlib.sha256(data).digest()[:8]):
             write(path, data + check)
             assert "another version" in str(raises(LedgerError, Ledger().load, path))
@@ -68,6 +69,9 @@ def test_a_ledger_of_another_version_is_refused_and_never_replaced():
 
 
 def test_payments_in_place_make_no_garbage():
+    # The ledger, a board's file of spent privacy budget, is overwritten in place for each payment.
+    # `ahead` is the number of reports paid for at once; `most` the bytes of garbage that a payment
+    # may leave.
     path = scratch.folder() + "/ledger"
     ledger.create(path, ledger.MAX_BUDGET)
     book = Ledger(in_place=True)
@@ -134,14 +138,18 @@ def cut_at_every_step_of_a_round(fuses=0):
 
 
 def test_a_round_cut_before_its_write_leaves_no_trace():
+    # The ledger is a board's file of spent privacy budget; the power fails just before it is
+    # written.
     # Nothing left the board: another question may take the number, and one report is paid for.
     folder = scratch.folder()
     board = provision(folder)
     path = folder + "/" + storage.ledger_name(7)
     before = read(path)
-    with Disk(0):
+    with Disk(0):  # the power fails before step 0
         raises(PowerCut, Client(board).answer, round_frame(1, THREE))
     assert read(path) == before
+
+    # Another question (other parameters: shift=1) takes the number.
     client = Client(board)
     report = ask(client, round_frame(1, THREE, shift=1))
     assert report[0] == wire.REPORT
@@ -151,25 +159,33 @@ def test_a_round_cut_before_its_write_leaves_no_trace():
 
 
 def test_a_payment_that_was_not_written_does_not_count():
+    # The ledger, the file of spent privacy budget, is overwritten in place; memory runs out at its
+    # checksum.
     # An exception in the middle of a payment leaves nothing in RAM that is sent later.
     folder = scratch.folder()
     board = provision(folder)
     board.in_place = True
     client = Client(board)
     report = ask(client, round_frame(1, THREE))
+
     with replaced(ledger, crc32=no_memory):
         assert error_of(ask(client, round_frame(2, THREE, shift=1))) == (wire.ERR_FRAME, 0)
+
+    # The report of round 1 is still the stored one, and round 2 may be another question.
     assert ask(client, round_frame(1, THREE)) == report
     assert ask(client, round_frame(2, THREE))[0] == wire.REPORT
     assert spent(folder) == 2 * COST
 
 
 def test_a_disk_failure_at_any_step_breaks_no_ledger():
+    # The ledger is a board's file of spent privacy budget. Each step of writing it fails in turn,
+    # once or from then on, with each error code: no report leaves, the ledger still loads, and
+    # once the disk works again a report leaves and is paid for once.
     folder = scratch.folder()
     client = Client(provision(folder))
     frame = round_frame(1, THREE)
     client.answer(frame)
-    fresh(folder)
+    fresh(folder)  # a new ledger
     steps = steps_of(lambda: client.answer(frame))
     book = Ledger()
     for code in (28, 30, 5):  # ENOSPC, EROFS, EIO

@@ -22,6 +22,10 @@ def check(ends, inside, job):
 
 
 def test_extremes_are_exact():
+    # An LHP card draws symbols whose probabilities lie on lines between two ends. The device needs
+    # their extremes to bound its privacy loss, from integers of up to 90 bits, in limbs of 30;
+    # check() compares with Python's integers. Here: random ends, and counts at the limits (T is
+    # the total count).
     stream = Keyed(b"extremes", b"")
     counts = (1, 2, 32767, 32768, 32769, T // 2, T - 32768, T - 2, T - 1)
 
@@ -35,7 +39,7 @@ def test_extremes_are_exact():
     for case in range(300):
         m = 2 + case % 15
         ends = array("H", [uniform(stream, 32769) for _ in range(2 * m)])
-        ends[case % m] = 32768 * (case & 1)
+        ends[case % m] = 32768 * (case & 1)  # an end of the line
         inside = array("I", [some() for _ in range(m)])
         if case % 3 == 0:  # all nearly equal: every limb decides
             near, end = some(), uniform(stream, 32766)

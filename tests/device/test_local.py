@@ -49,6 +49,9 @@ def test_steps_and_the_report_allocate_nothing():
 
 
 def test_weights_of_classes_stay_within_16_bits():
+    # A device may train for some steps on its own and report how far the weights moved (divided by
+    # tau, clipped to -1..1). The weights must saturate at 16 bits, not wrap around to the other
+    # sign.
     # The largest steps, 255 of them, in both directions: the bounds of the scores rest on it.
     trainer, out = LocalTrainer(2, 2), array("h", bytes(8))
     far = (32767, -32767, -32767, 32767)  # of class 0, then of class 1

@@ -106,6 +106,9 @@ class Random:
 
 
 def test_the_lock_alone_decides_about_the_console_whatever_other_files_there_are():
+    # boot.py and main.py of a board open or close its console, over which anybody could read its
+    # files. Only a file called "lock" closes it: not one of the random or damaged files in these
+    # folders opens or closes it.
     here = os.getcwd()
     for program in PROGRAMS:
         for folder in folders_of_boards(Random(7)):
@@ -120,6 +123,7 @@ def test_the_lock_alone_decides_about_the_console_whatever_other_files_there_are
 
 
 def test_a_folder_is_no_lock():
+    # A file called "lock" closes a board's console; a folder of that name does not.
     here = os.getcwd()
     folder = scratch.folder()
     os.mkdir(folder + "/lock")

@@ -79,9 +79,12 @@ def test_nothing_is_predicted_without_a_model():
 
 
 def test_the_parameters_of_rounds_are_used_until_a_model_comes():
+    # A board predicts with the parameters in the newest ROUND, in which they are not final. A
+    # MODEL, with which a host ends its training, replaces them for good.
     model = opened(scratch.folder())
     row = array("h", (ONE, 0))
-    # The score of a first parameter p is p * 2**-13, which is 2 p in units of 2**-14.
+    # Rows: number of the ROUND, its first parameter, score; the third ROUND is an old one. ONE
+    # stands for 1. The score of a first parameter p is p * 2**-13, which is 2 p in units of 2**-14.
     for number, parameter, score in ((4, 100, 200), (4, 700, 200), (3, 700, 200), (5, 300, 600)):
         model.take_round(Question(number, (parameter, 0)))
         assert model.score(row) == score and not model.final
@@ -120,18 +123,24 @@ def test_a_collection_holds_no_parameters():
 
 
 def test_an_older_model_is_refused_even_after_a_restart():
+    # MODEL frames are numbered. An older one, which somebody may have recorded and sent again,
+    # does not replace a newer one: of the rows, the second is such. A score here is twice the
+    # parameter.
     folder = scratch.folder()
     model = opened(folder)
     row = array("h", (ONE,))
     for number, parameter, score in ((7, 1, 2), (6, 2, 2), (7, 3, 6)):
         model.take_model(frame_of(number, (parameter,)), KEY)
         assert model.score(row) == score
-    model = opened(folder)
+
+    model = opened(folder)  # a restart
     model.take_model(frame_of(6, (2,)), KEY)
     assert model.score(row) == 6 and model.round == 7
 
 
 def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
+    # With a new fleet key (and the next epoch) a host counts its models from 1 again. The old
+    # model goes on predicting, but its number, the largest there is, must not block the new ones.
     for restart in (False, True):
         folder = scratch.folder()
         put_fleet(folder, KEY, epoch=1000)
@@ -142,9 +151,12 @@ def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
             model = opened(folder)
         else:
             model.forget_round()
+
         assert model.score(array("h", (ONE, 0))) == 2
         model.take_model(frame_of(3, (1, 2)), KEY)
         assert model.round == 3
+
+        # Model 2 is older than 3, also after a restart.
         model = opened(folder)
         model.take_model(frame_of(2, (5, 5)), KEY)
         assert model.round == 3 and model.score(array("h", (ONE, 0))) == 2
@@ -170,6 +182,8 @@ def state_of(model):
 
 
 def test_a_model_survives_a_restart():
+    # The model is kept in flash. Rows: epoch of the fleet key (0: no fleet), kind of model,
+    # classes, features. A final model is not replaced by a later ROUND.
     words = Words(1)
     for epoch, kind, classes, d in (
         (0, 1, 1, 1),
@@ -189,6 +203,8 @@ def test_a_model_survives_a_restart():
 
 
 def test_parameters_are_written_for_one_of_eight_rounds():
+    # Flash wears out with each write, so that the parameters that come with each ROUND are only
+    # now and then kept.
     folder = scratch.folder()
     with Writes() as writes:
         model = opened(folder)
@@ -202,6 +218,8 @@ def test_parameters_are_written_for_one_of_eight_rounds():
 
 
 def test_a_model_that_is_received_again_is_not_written_again():
+    # Flash wears out with each write. Ten models, received three times each, are ten writes, and
+    # leave one file.
     folder = scratch.folder()
     with Writes() as writes:
         for number in range(150, 160):
@@ -237,6 +255,8 @@ def hostile_models():
 
 
 def test_hostile_models_change_nothing():
+    # MODEL frames with forged tags, wrong sizes or impossible fields are refused; neither the
+    # model in memory nor the file changes.
     folder = scratch.folder()
     model = opened(folder)
     model.take_model(frame_of(1, (1, 2, 3)), KEY)
@@ -252,6 +272,8 @@ def test_hostile_models_change_nothing():
 
 
 def test_power_cut_at_every_write_of_the_model():
+    # After a power cut at any write to a simulated flash chip, a board has the old model or the
+    # new one, whole.
     if not MICROPYTHON:
         return
     image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
@@ -313,6 +335,8 @@ def state_after_taking(frame):
 
 
 def test_prediction_vectors():
+    # models.json, which other implementations share, holds models and rows of features, with the
+    # exact integer scores, predictions and probabilities that every device must compute.
     model = opened(scratch.folder())
     for number, case in enumerate(vectors.cases("models.json", "predictions"), 1):
         gc.collect()  # the heap of a device is small
@@ -339,6 +363,8 @@ def test_the_probabilities_of_both_labels_add_up_to_one():
 
 
 def test_rows_and_labels_that_do_not_fit_the_model_are_refused():
+    # The model has 3 classes (labels 0 to 2) of 3 features; a row of 2 and the labels -1 and 3 do
+    # not fit.
     model = opened(scratch.folder())
     row = array("h", (ONE, ONE, 0))
     model.take_model(frame_of(4, (1, 2, 0, 2, 1, 0, 2, 1, 0), wire.SOFTMAX, -12, 3), KEY)
@@ -349,6 +375,8 @@ def test_rows_and_labels_that_do_not_fit_the_model_are_refused():
 
 
 def test_predictions_allocate_nothing():
+    # A program may predict between samples of a sensor: no kind of model uses the heap (after a
+    # first call).
     words = Words(3)
     model = opened(scratch.folder())
     row = random_values(words, 14, -ONE, ONE)

@@ -110,6 +110,8 @@ def opened(step=1000, **options):
 
 
 def test_connect_names_the_client_and_its_will():
+    # The first packet of MQTT, CONNECT, byte for byte: protocol, flags, keep-alive, client name,
+    # the will (a message that the broker sends once the client is gone), user and password.
     line = Wire()
     assert session_over(line).open()
     # Flags 0xc2: a user, a password, a clean session. 60 s of keep-alive.
@@ -129,16 +131,21 @@ def test_what_is_no_broker_is_recognised():
 
 
 def test_a_broker_that_never_answers_is_given_up():
+    # The answer to CONNECT is missing or incomplete. Within `patience_ms` the session waits
+    # without blocking, and later it gives up.
     for answer in (b"", ACCEPTED[:3]):
         with FakeClock(mqtt) as clock:
             session = session_over(Wire(answer), patience_ms=1000)
             clock.ms = 999
             assert not session.open()
-            clock.ms = 2000
+            clock.ms = 2000  # more than 1000 ms after open() began
             raises(Lost, session.open)
 
 
 def test_messages_are_received_whole_and_in_pieces():
+    # The network delivers `step` bytes at a time. Payloads around 119 bytes, as MQTT codes larger
+    # lengths in two bytes; 2560 is about the longest frame. 258 is the number of a message; PONG,
+    # a packet in between, is passed over.
     for step in (1, 2, 7, 1000):
         session, line = opened(step)
         for n in (0, 118, 119, 120, 2560):  # 120: the length takes two bytes
@@ -160,6 +167,8 @@ def test_a_message_is_acknowledged_with_the_next_call():
 
 
 def test_a_message_that_is_too_long_is_dropped_and_acknowledged():
+    # A message without room on the board (more than 200 bytes here) is read away in small steps,
+    # so that other tasks run, and acknowledged, or the broker would send it for ever.
     session, line = opened(largest=200)
     for n in (200, 1000, 20000):
         line.given = message(b"t", bytes(n), 7) + message(b"t", b"next")
@@ -198,6 +207,9 @@ def test_malformed_packets_end_the_connection():
 
 
 def test_publications_are_sent_again_over_the_next_connection_until_acknowledged():
+    # At QoS 1 a message is delivered at least once: it is kept until the broker acknowledges its
+    # number. Here the first of two is acknowledged (0x1111 is the number of none), so that the
+    # next connection repeats the second alone.
     first, second = Wire(), Wire()
     session = session_over(first, second, window=2)
     session.open()
@@ -205,15 +217,19 @@ def test_publications_are_sent_again_over_the_next_connection_until_acknowledged
     session.publish(b"t", b"one+", 3)
     session.publish(b"t", b"two", 3, True)
     assert first.taken == b"\x32\x08\x00\x01t\x00\x01one" + b"\x33\x08\x00\x01t\x00\x02two"
+
     first.given = acknowledgement(1) + acknowledgement(0x1111)
     assert not session.receive() and session.waiting() == 1
     session.close()
+
     assert session.open()
     assert second.taken.endswith(b"\x3b\x08\x00\x01t\x00\x02two")  # the flag DUP
     assert b"one" not in second.taken
 
 
 def test_a_publication_without_a_connection_goes_out_over_the_next():
+    # Whether the connection was already lost before a message or breaks while it is written, the
+    # message is kept and waits for the next one.
     broken, second = Wire(), Wire()
     broken.broken = True
     session = session_over(broken, second)
@@ -221,12 +237,15 @@ def test_a_publication_without_a_connection_goes_out_over_the_next():
     raises(Lost, session.open)
     session.close()
     assert session.open() and b"early" in second.taken
+
     second.broken = True
     raises(Lost, session.publish, b"t", b"late", 4)
     assert session.waiting() == 2
 
 
 def test_publishing_reads_acknowledgements_as_far_as_the_next_message():
+    # At most `window` publications may wait for an acknowledgement. publish() makes room by
+    # reading acknowledgements, but leaves an arriving message to receive().
     session, line = opened(window=2)
     for number in range(1, 11):
         session.publish(b"t", b"answer", 6)
@@ -248,6 +267,8 @@ def test_packet_ids_wrap_and_skip_those_in_flight():
 
 
 def test_a_ping_without_an_answer_ends_the_connection():
+    # A client that is silent for its keep-alive, here two hours, is cut off, so that it pings
+    # after half of it. A broker that does not answer within patience_ms is given up.
     with FakeClock(mqtt) as clock:
         session, line = opened(keep_alive=2 * HOUR_MS // 1000, patience_ms=1000)
         clock.ms = HOUR_MS - 1
@@ -314,10 +335,13 @@ def test_a_broker_that_reads_slowly_gets_every_byte_once():
 
 
 def test_a_full_window_ends_the_connection_and_is_sent_over_the_next():
+    # A window of 3 messages may wait for an acknowledgement. The broker takes only 4 bytes and
+    # then hangs: the fourth message pushes out the oldest, ends the connection, and the next one
+    # sends the newest three.
     line, second = Wire(), Wire()
     session = session_over(line, second, window=3)
     session.open()
-    line.room = 4
+    line.room = 4  # bytes that the broker still takes
     for i in range(3):
         session.publish(b"t", bytes((i,)) * 20, 20)
     raises(Lost, session.publish, b"t", b"\x03" * 20, 20)
@@ -350,6 +374,9 @@ class Quiet(Wire):
 
 
 def test_a_message_takes_at_most_1024_bytes():
+    # The heap that a board needs for a whole round: receive a question of 2500 bytes, publish an
+    # answer of 273, take the acknowledgement. Garbage collection is off, to count all that is
+    # allocated.
     if not MICROPYTHON:
         return
     line = Quiet()
@@ -370,7 +397,7 @@ def test_a_message_takes_at_most_1024_bytes():
         session.receive()
         taken = gc.mem_alloc() - before
         gc.enable()
-        assert taken <= 1024, taken
+        assert taken <= 1024, taken  # bytes
     assert not session.waiting()
 
 
@@ -409,6 +436,8 @@ def connected(admitted=None):
 
 
 def test_a_link_passes_on_rounds_only():
+    # Anyone may publish to a topic: what is empty or too long is no frame, and a link drops it
+    # without an error.
     link, line = connected()
     assert b"fleet/down/00000007" in line.taken and b"fleet/round" in line.taken
     for payload in (b"", bytes(3000), ROUND):
@@ -439,13 +468,16 @@ def test_a_link_passes_on_admitted_frames():
 
 
 def test_a_link_waits_until_all_is_acknowledged():
+    # A board that sleeps between rounds must not leave before its report is acknowledged, and
+    # before the question is acknowledged, which the broker would else deliver again.
     broker = Broker()
     link = link_on(broker.connect)
     link.send(bytes((wire.REPORT,)), 1)
     assert link.waiting() == 1
     link.receive(0)
+
     (line,) = broker.lines
-    line.given += message(b"fleet/round", ROUND, 9)
+    line.given += message(b"fleet/round", ROUND, 9)  # to be acknowledged as number 9
     assert link.receive(0)[0] == wire.ROUND and link.waiting() == 1
     line.given += acknowledgement(1)
     line.room = 2  # of the four bytes that acknowledge the round
@@ -481,6 +513,8 @@ def test_a_link_reconnects_after_longer_and_longer_pauses():
 
 
 def test_a_link_goes_on_after_memory_ran_out():
+    # Memory runs out in connecting, in publishing, and in connecting again; each time the link
+    # tries anew.
     attempts = [no_memory, Broker().connect, no_memory, Broker().connect]
     link = link_on(lambda: attempts.pop(0)(), longest_pause_ms=1)
     while link.receive(0) is None:
@@ -493,6 +527,8 @@ def test_a_link_goes_on_after_memory_ran_out():
 
 
 def test_an_error_of_the_network_does_not_end_the_program():
+    # OSError 12 (no memory) comes from the network's driver. receive() returns None, as without a
+    # frame, and keeps the error.
     def connect():
         raise OSError(12)
 
@@ -536,6 +572,8 @@ HELLO = bytes((wire.HELLO,)) + bytes(30)
 
 
 def test_a_hello_request_at_the_port_is_answered_there_without_a_broker():
+    # Without a network, a technician asks a board through its serial port. Of what comes there,
+    # only a whole HELLO_REQUEST is answered: a damaged one and a ROUND are not.
     broker = Broker()
     broker.up = False
     damaged = HELLO_REQUEST[:-1] + b"x"
@@ -551,6 +589,7 @@ def test_a_hello_request_at_the_port_is_answered_there_without_a_broker():
 
 
 def test_the_radio_is_off_after_a_link_has_disconnected():
+    # A board that sleeps between rounds on a battery must not leave its radio on.
     switched_off = []
 
     class Station:

@@ -182,6 +182,9 @@ def reply(number, records, count, flags=b"\x81\x80", question=QUESTION):
 
 @on_the_bench
 def test_a_query_resolves_a_name(bench):
+    # A DNS query for the broker's name. Answers: its address alone; after an alias (CNAME); among
+    # other records (SIX is an IPv6 address); and under names that are spelled out, not references
+    # to the question.
     for records, count in (
         (RECORD, 1),
         (CNAME + RECORD, 2),
@@ -206,6 +209,8 @@ def test_ids_are_random(bench):
 
 @on_the_bench
 def test_packets_that_do_not_answer_the_question_are_ignored(bench):
+    # A stranger may send forged DNS packets: from another address or port, with another number, as
+    # a question, about another name, cut short. Only the good answer at the end counts.
     query, number = bench.query()
     good = reply(number, RECORD, 1)
     other = bytes((number[0] ^ 1, number[1]))
@@ -214,7 +219,7 @@ def test_packets_that_do_not_answer_the_question_are_ignored(bench):
     bench.answer(reply(other, RECORD, 1))
     bench.answer(reply(number, RECORD, 1, b"\x01\x00"))  # a question
     bench.answer(reply(number, RECORD, 1, question=QUESTION.replace(b"broker", b"broken")))
-    for n in range(12 + len(QUESTION)):
+    for n in range(12 + len(QUESTION)):  # cut within the header or the question
         bench.answer(good[:n])
     while bench.air.answers:
         assert query.step() is None
@@ -224,16 +229,19 @@ def test_packets_that_do_not_answer_the_question_are_ignored(bench):
 
 @on_the_bench
 def test_an_answer_without_an_address_ends_the_query(bench):
+    # DNS answers without records, with records of other types or lengths, with names that refer to
+    # themselves or do not end, and random ones: each ends in an error, none in a crash or an
+    # endless loop.
     for records, count in (
-        (RECORD, 0),
-        (CNAME + SIX, 2),
-        (RECORD[:11] + b"\x05" + RECORD[12:], 1),
-        (RECORD[:-1], 1),
+        (RECORD, 0),  # more than the count says
+        (CNAME + SIX, 2),  # an alias and an IPv6 address
+        (RECORD[:11] + b"\x05" + RECORD[12:], 1),  # an address of five bytes
+        (RECORD[:-1], 1),  # cut short
         (RECORD[:3] + b"\x02" + RECORD[4:], 65535),
         (b"\xff" * 300, 65535),
         (bytes(300), 65535),
-        (b"\x3f" * 100, 1),
-        (b"\xc0\x0c" * 100, 65535),
+        (b"\x3f" * 100, 1),  # a name of parts of 63 bytes
+        (b"\xc0\x0c" * 100, 65535),  # references
         (b"", 0),  # no such name
     ):
         query, number = bench.query()
@@ -251,6 +259,7 @@ def test_an_answer_without_an_address_ends_the_query(bench):
 
 @on_the_bench
 def test_a_query_without_an_answer_is_sent_four_times_and_then_given_up(bench):
+    # A DNS packet may be lost, so that it is repeated every 2 s.
     query, _ = bench.query()
     for ms in (2000, 2000, 2000, 1999):
         bench.clock.ms += ms
@@ -283,9 +292,13 @@ def test_local_names_are_asked_for_by_multicast(bench):
 
 @on_the_bench
 def test_only_names_are_asked_for(bench):
+    # An IP address needs no DNS query; nor does a board without a radio (CPython), which resolves
+    # names itself. Names that DNS does not allow (a part is empty or longer than 63 bytes) are
+    # refused before anything is sent.
     for radio in (None, bench.radio):
         bench.dns.network = radio
         for host in ("10.0.0.7", "127.0.0.1", "fe80::7", NAME, "7.example", "1a"):
+            # The last three are names: they alone contain an "a".
             assert bool(bench.dns.query(host)) == (radio is not None and "a" in host), host
     bench.dns.network = bench.network
     for name in ("", ".", "a..b", "x" * 64, "x" * 63 + "." + "y" * 64):
@@ -305,7 +318,9 @@ def test_a_station_waits_for_a_radio_that_joins_late(bench):
 
 @on_the_bench
 def test_a_station_gives_up_a_radio_that_does_not_join(bench):
-    bench.radio.after = 1000000
+    # A radio that never joins the network "lab" is given 20 s; then it is given up, and the next
+    # attempt begins anew.
+    bench.radio.after = 1000000  # looks before it joins: never
     station = bench.wifi.Station("lab")
     for _ in range(2):
         assert not station.joined()
@@ -335,6 +350,8 @@ STATES = (
 
 @on_the_bench
 def test_a_station_says_at_once_why_the_radio_has_given_up(bench):
+    # Chips report in states of their own that the password is wrong or that there is no such
+    # network. Each becomes a reason, which a board reports and blinks.
     for chip, state, reason in STATES:
         bench.wifi.network = bench.radio = Radio(1000000, chip)
         station = bench.wifi.Station("lab", "secret")
@@ -348,6 +365,8 @@ def test_a_station_says_at_once_why_the_radio_has_given_up(bench):
 
 @on_the_bench
 def test_a_station_without_a_lease_says_so_before_it_gives_up(bench):
+    # The radio has joined, but no DHCP server gives it an address (a lease): after 8 s that is the
+    # reason that is shown, after 20 s the board gives up.
     for chip in ("ESP32", "CYW43"):
         bench.wifi.network = bench.radio = Radio(1000000, chip)
         station = bench.wifi.Station("lab", "secret")
@@ -415,6 +434,9 @@ class Board:
 
 @on_the_bench
 def test_a_lease_is_written_when_it_changes(bench):
+    # To connect faster after sleep, a board keeps its address and its broker's in a file. Flash
+    # wears: it is written once for equal content. `hold` is called just before a write, to hide
+    # its time in a slot.
     board = Board(bench)
     before_writing = []
 
@@ -440,6 +462,8 @@ def test_the_next_start_joins_with_the_address_of_the_lease(bench):
 
 @on_the_bench
 def test_a_lease_is_forgotten_when_the_broker_is_not_there(bench):
+    # A kept address may be out of date. If the broker is not reached with it, the board leaves the
+    # network, removes the file, and asks for a new address by DHCP.
     board = Board(bench)
     with board.replaced:
         lease = board.joined(bench)
@@ -452,6 +476,8 @@ def test_a_lease_is_forgotten_when_the_broker_is_not_there(bench):
 
 @on_the_bench
 def test_one_start_in_four_asks_for_a_new_address(bench):
+    # A board that always kept its address would never learn of a change. One random byte decides:
+    # below 64 of 256 it asks.
     board = Board(bench)
     with board.replaced:
         lease = board.joined(bench)
@@ -489,6 +515,8 @@ def test_a_connection_waits_for_a_socket_while_the_last_ones_are_closing():
 
 
 def test_an_absence_tells_its_reason_and_how_long_it_lasts():
+    # An Absence is a time without a broker; its text (reason, seconds) is shown in the board's
+    # HELLO. Reasons: 0 none, 8 REFUSED, 16 LOST.
     board = Lamp()
     with board.clock as clock:
         away = absence.Absence(board)
@@ -506,6 +534,9 @@ def test_an_absence_tells_its_reason_and_how_long_it_lasts():
 
 
 def test_the_reason_of_an_absence_is_written_when_it_changes():
+    # An Absence, a time without a broker, keeps its reason in a file, which survives a reset.
+    # Flash wears: an equal reason is not written again (the "+" put there stays). The callback of
+    # ended() is called before the write.
     board = Lamp()
     before_writing = []
     with board.clock:
@@ -525,6 +556,8 @@ def test_the_reason_of_an_absence_is_written_when_it_changes():
 
 
 def test_a_board_that_restarted_tells_the_reason_in_its_file():
+    # The reason of a time without a broker, 5 for NO_LEASE, is told after a restart, once a broker
+    # is there, and then cleared.
     board = Lamp()
     with board.clock:
         write(board.directory + "/" + absence.ABSENT, bytes((absence.NO_LEASE,)))
@@ -535,6 +568,8 @@ def test_a_board_that_restarted_tells_the_reason_in_its_file():
 
 
 def test_a_damaged_or_missing_file_changes_nothing_about_an_absence():
+    # The file keeps the reason of a time without a broker, here 8 for REFUSED; it is empty, or its
+    # folder is missing.
     board = Lamp()
     with board.clock:
         for directory in (board.directory, board.directory + "/gone"):
@@ -548,6 +583,9 @@ def test_a_damaged_or_missing_file_changes_nothing_about_an_absence():
 
 
 def test_the_seconds_of_an_absence_show_neither_how_long_the_start_took_nor_a_file():
+    # The seconds without a broker are sent to the host. They count from public moments: from power
+    # on (0 ms), and from when the connection was lost, not from when a file that depends on data
+    # had been written.
     board = Lamp()
     with board.clock:
         board.clock.ms = 400  # a program's files were opened
@@ -562,6 +600,7 @@ def test_the_seconds_of_an_absence_show_neither_how_long_the_start_took_nor_a_fi
 
 
 def test_the_led_blinks_the_reason_until_the_absence_ends():
+    # Without a broker, the LED blinks as often as the number of the reason, pauses, and repeats.
     board = Lamp()
     with board.clock:
         away = absence.Absence(board)
@@ -576,6 +615,7 @@ def test_the_led_blinks_the_reason_until_the_absence_ends():
         assert watch(3000) == 0, "nothing has failed"
         for reason in (1, 3, 17):
             away.failed(reason, board.clock.ms)
+            # In steps of 256 ms: on and off for each blink, and a pause of 6; twice.
             assert watch(2 * (2 * reason + 6) * 256) == 2 * reason
             spans = [(on, later[0] - ms) for (ms, on), later in zip(board.lit, board.lit[1:])]
             dark = sorted(ms for on, ms in spans if not on)

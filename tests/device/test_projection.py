@@ -164,6 +164,9 @@ def test_a_rotated_vector_can_be_as_long_as_its_bound():
 
     A search that finds nothing returns 0, so the largest value is not the first.
     """
+    # A projection card rotates a vector of values (of at most 1 each; ONE stands for 1) before
+    # noise is drawn. All of alternating values gather in one, the element 1, which reaches the
+    # bound `top` on which the privacy of the card rests.
     for n in range(1, 8):
         size = 1 << n
         vector = array("i", [ONE, -ONE] * (size >> 1))

@@ -82,6 +82,8 @@ def file_sizes(folder):
 
 
 def test_arguments_out_of_bounds_are_refused():
+    # d: features of a record; capacity: records that are kept; hold: records that wait in RAM and
+    # are written at once; least: with fewer records than this, a report is computed from zeros.
     for sizes in (  # d, capacity, hold, least
         (0,),
         (129,),
@@ -106,6 +108,8 @@ def test_a_recorder_writes_nothing_before_it_is_open():
 
 
 def test_flushed_records_survive_a_restart_and_those_in_ram_do_not():
+    # A Recorder keeps records in RAM until 8 can be written to flash at once, as flash wears with
+    # each write. Records have numbers from 0 on; the 13 is the number of features.
     folder = scratch.folder()
     book = recorder_on(folder, 13)
     append(book, 0, 20)
@@ -135,16 +139,20 @@ def test_a_recorder_that_was_closed_goes_on():
 
 
 def test_new_records_replace_the_oldest_in_a_ring_of_files_with_a_block_each():
+    # A Recorder keeps the newest `capacity` records of a program in flash, in a ring of files
+    # (segments), each in one block of 4096 bytes. It writes `hold` records at once; what is older
+    # than `capacity` is gone, and the number of files never grows.
     for d, capacity, hold in ((13, 100, 8), (65, 24, 24), (128, 20, 15), (4, 10, 1)):
         folder = scratch.folder()
         book = recorder_on(folder, d, capacity, hold)
-        total = 4 * capacity + 300 // d * hold
+        total = 4 * capacity + 300 // d * hold  # the ring is filled several times
         append(book, 0, total)
-        flushed = total // hold * hold
+        flushed = total // hold * hold  # the others are still in RAM
         assert numbers(book) == list(range(flushed - capacity, flushed))
         record_bytes = 2 * d + 2
         in_a_file = min(capacity + hold - 1, (4096 - 12) // record_bytes) // hold * hold
         sizes = file_sizes(folder)
+        # As many files as the capacity needs, rounded up, and the one that is written.
         assert len(sizes) == -(-capacity // in_a_file) + 1
         # LittleFS keeps files of up to 512 bytes within their folder.
         assert sizes[0] >= 520 and sizes[-1] <= recorder.SEGMENT_MOST
@@ -214,6 +222,9 @@ class Walk:
 
 
 def test_records_stay_in_order_after_calls_in_any_order():
+    # A random walk: appended records, flushes, restarts, power cuts, failed writes and clearing,
+    # in any order. Walk.check() compares the recorder with a plain list of the records that it
+    # must hold. sizes: features, capacity, and records written at once.
     words = Words(12345)
     for sizes in ((1, 5, 1), (65, 40, 7), (128, 70, 8)):
         walk = Walk(sizes)
@@ -249,6 +260,8 @@ class Counted:
 
 
 def test_to_take_a_record_is_as_much_work_in_any_segment():
+    # `reads` counts the looks at the list of segments (files of records) while all 120 records are
+    # taken in order.
     # Else the time of a report would tell how many records there are.
     book = recorder_on(scratch.folder(), 128, 120, 8)
     append(book, 0, 120)
@@ -256,12 +269,14 @@ def test_to_take_a_record_is_as_much_work_in_any_segment():
     book._rows = rows = Counted(book._rows)
     for index in range(book.count):
         book.take(index, row)
-    segments = 120 // 8 + 1
+    segments = 120 // 8 + 1  # 8 records each, and the one that is written
     assert rows.reads <= 2 * book.count + 2 * segments
     book.close()
 
 
 def test_appending_and_taking_allocate_nothing():
+    # A program appends records between samples of a sensor, and a report takes all of them:
+    # neither may use the heap. 98 more records fit in RAM before the next write.
     book = recorder_on(scratch.folder(), 13, 256, 100)
     append(book, 0, 101)
     row = features(1, 13)
@@ -278,6 +293,9 @@ def test_appending_and_taking_allocate_nothing():
 
 
 def test_an_index_whose_record_has_gone_reads_a_later_one():
+    # While a report is computed, the program may append records, which replace the oldest, or
+    # clear all. An index that was counted before then still gives one of the newest 24 records
+    # (376 to 399), never a mixture of two.
     book = recorder_on(scratch.folder(), 28, 24, 8)
     row = array("h", bytes(58))
     append(book, 0, 400)
@@ -291,8 +309,10 @@ def test_an_index_whose_record_has_gone_reads_a_later_one():
 
 
 def test_records_of_another_dimension_are_refused_and_kept():
+    # A program that was changed to record 27 or 29 features finds records of 28: it must not
+    # delete or misread them. What it appends is counted as lost.
     folder = scratch.folder()
-    fill_folder(folder, 304, (28, 300, 8))
+    fill_folder(folder, 304, (28, 300, 8))  # features, capacity, records written at once
     for d in (27, 29):
         other = Recorder(d)
         raises(StorageError, other.open, folder)
@@ -302,6 +322,8 @@ def test_records_of_another_dimension_are_refused_and_kept():
 
 
 def test_a_damaged_header_is_refused_until_all_is_cleared():
+    # Records are kept in files with a header. If bits of one have changed in flash, the recorder
+    # does not guess, but refuses to open, until the program clears all.
     folder = scratch.folder()
     fill_folder(folder, 304, (28, 300, 8))
     path = path_of(folder, "2")
@@ -319,6 +341,9 @@ def test_a_damaged_header_is_refused_until_all_is_cleared():
 
 
 def test_segments_of_other_names_or_without_a_later_number_are_refused():
+    # Each file of records (a segment) has a hexadecimal name and a number that grows. Other names
+    # are not the recorder's, and with a number near the largest (1 << 30) no later segment could
+    # follow.
     folder = scratch.folder()
     recorder_on(folder, 4, 20, 4).close()
 
@@ -338,6 +363,8 @@ def test_segments_of_other_names_or_without_a_later_number_are_refused():
         put(name, number)
         raises(StorageError, Recorder(4, 20, 4).open, folder)
         os.remove(path_of(folder, name))
+
+    # The last number that is allowed.
     put("ffffffff", (1 << 30) - 2, 20)
     book = recorder_on(folder, 4, 20, 4)
     append(book, 0, 4)
@@ -345,6 +372,9 @@ def test_segments_of_other_names_or_without_a_later_number_are_refused():
 
 
 def test_a_half_written_record_is_dropped():
+    # A power cut may leave a file of records cut at any byte, and the next one empty. Whole
+    # records stay, the broken one is dropped, and new ones follow. A record has 10 bytes: four
+    # features and a label.
     folder = scratch.folder()
     fill_folder(folder, 24, (4,))
     data = scratch.read(path_of(folder, "0"))
@@ -360,6 +390,8 @@ def test_a_half_written_record_is_dropped():
 
 
 def test_a_recorder_that_could_not_be_cleared_counts_what_is_lost_until_it_can_write():
+    # Flash fails for good in a clear(): the records that come in this time are lost, and counted.
+    # Once it works, those from before are still there, and new ones are kept.
     book = recorder_on(scratch.folder(), 4)
     append(book, 0, 16)
     with Disk(0, OSError(EIO), for_good=True, module=recorder):
@@ -372,6 +404,8 @@ def test_a_recorder_that_could_not_be_cleared_counts_what_is_lost_until_it_can_w
 
 
 def test_a_recorder_that_was_half_cleared_goes_on():
+    # Flash fails once, in the middle of a clear(). The next 8 records are lost, after which the
+    # recorder writes again.
     book = recorder_on(scratch.folder(), 4)
     append(book, 0, 16)
     with Disk(0, OSError(EIO), module=recorder):
@@ -384,6 +418,7 @@ def test_a_recorder_that_was_half_cleared_goes_on():
 
 
 def test_records_that_the_flash_does_not_return_are_zeros():
+    # A read that fails is counted as a loss for the program, and a later one works again.
     # Whoever asks would else learn from the ERROR that there are enough of them.
     book = recorder_on(scratch.folder(), 4)
     append(book, 0, 16)
@@ -406,6 +441,9 @@ def test_records_that_the_flash_does_not_return_are_zeros():
 
 
 def test_a_patient_recorder_writes_when_it_is_tended_or_full():
+    # To write flash takes time, which a program may want to choose: a `patient` recorder keeps
+    # records in RAM until the program calls tend() while at least `hold`, 8, wait, or until they
+    # fill a segment (a file of records).
     book = recorder_on(scratch.folder(), 13, 300, 8)
     book.patient = True
     append(book, 0, 20)
@@ -421,6 +459,8 @@ def test_a_patient_recorder_writes_when_it_is_tended_or_full():
 
 
 def test_the_recorder_goes_on_after_a_failure_at_any_step():
+    # LARGE: 80 records of 60 features are kept, and written 8 at once. The flash fails at each
+    # step in turn of writing 32 records, to a new recorder and to a full one.
     # The program goes on, counts the lost records, and keeps the others in their order.
     def record(book, start):
         # They fill a segment, begin a new one, and reuse the file of the oldest.
@@ -443,7 +483,8 @@ def test_the_recorder_goes_on_after_a_failure_at_any_step():
             with Disk(step, OSError(code), module=recorder):
                 record(book, start)
             held = numbers(book)
-            assert held == sorted(set(held))
+            assert held == sorted(set(held))  # in order, none twice
+            # 80 is the capacity: none is missing without being counted.
             assert book.count + book.lost >= min(80, start + 32), (start, step)
             append(book, start + 32, start + 128)
             newest = list(range(start + 48, start + 128))
@@ -535,6 +576,8 @@ def has_room_for_a_chip():
 
 
 def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
+    # A ledger is the file of the privacy budget that a client has spent. SMALL: 32 records are
+    # kept, and written 8 at once. `start` records are in flash before.
     # Other files fill it: new records are lost, those in flash stay, and ledgers are written.
     if not has_room_for_a_chip():
         return
@@ -546,19 +589,26 @@ def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
             board = provision("/flash")
             book = recorder_on("/flash", *SMALL)
             append(book, 0, start)
-            free = os.statvfs("/flash")[3]
+            # The recorder has reserved its room: 8 more records take none.
+            free = os.statvfs("/flash")[3]  # blocks
             append(book, start, start + 8)
             assert os.statvfs("/flash")[3] == free, "records do not change the room of the files"
+
+            # No room is left: some records are lost, and those held are the newest before.
             fill_flash()
             append(book, start + 8, start + 80)
             held = numbers(book)
             kept = start + 80 - book.lost
             assert held[: min(8, kept)] == list(range(max(0, kept - 32), kept))[:8], held
+
+            # The client still writes its ledger and answers.
             book = None
             gc.collect()
             client = Client(board)
             for number in (1, 2, 3):
                 assert ask(client, round_frame(number, small_board.THREE))[0] == wire.REPORT
+
+            # With room again, new records are kept: the newest 32.
             client = None
             gc.collect()
             os.remove("/flash/junk")
@@ -571,6 +621,8 @@ def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
 
 
 def test_a_flash_without_room_for_the_ring_is_refused_before_the_first_record():
+    # A simulated flash chip of 7 blocks is too small for the files that 32 records need; the
+    # recorder must say so at once, not after days, and leave no file.
     if not has_room_for_a_chip():
         return
     flash_chip.format(flash_chip.chip(7))

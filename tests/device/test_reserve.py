@@ -78,19 +78,24 @@ def cut_at_every_step_of_several_rounds(measure=ledger.EPSILON):
 
 
 def test_a_round_is_refused_while_the_disk_fails_and_paid_for_afterwards():
+    # To spare flash, a client pays for AHEAD = 4 reports from its privacy budget with a single
+    # write. Three more rounds need no write, so that they are answered with a disk that fails; the
+    # fifth has to write, and is refused until the disk works.
     folder = scratch.folder()
     client = Client(reserving(folder))
     assert ask(client, round_frame(1, THREE))[0] == wire.REPORT
-    with Disk(0, OSError(28)):
+    with Disk(0, OSError(28)):  # no space left
         for number in (2, 3, 4):
             assert ask(client, round_frame(number, THREE))[0] == wire.REPORT, "needs no write"
     with Disk(0, OSError(28), for_good=True):
         assert error_of(ask(client, round_frame(5, THREE))) == (wire.ERR_LEDGER, 0)
     assert ask(client, round_frame(5, THREE))[0] == wire.REPORT
-    assert book_of(folder).spent == 2 * AHEAD * COST
+    assert book_of(folder).spent == 2 * AHEAD * COST  # two payments
 
 
 def test_paying_ahead_erases_fewer_blocks():
+    # `ahead` reports are paid for with one write of the ledger, the file of spent privacy budget,
+    # either in place or as a new file. With 24 at once, flash wears less than a tenth as fast.
     # Wear is measured in blocks erased for 100 rounds; the ten years in ledger.md follow from it.
     if not MICROPYTHON:
         return

@@ -51,6 +51,9 @@ def check(board, case, start=start, ask=ask, comparable=list):
 
 
 def test_vectors_of_rounds():
+    # rounds.json, which other implementations share, holds whole sequences: files of a board,
+    # frames that it gets, restarts, and the answers and files that must follow. "board" gives the
+    # files that all cases begin with.
     count = 0
     (usual,) = cases("rounds.json", "board")
     for case in cases("rounds.json", "rounds"):

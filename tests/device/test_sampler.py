@@ -93,10 +93,16 @@ INPUTS = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
 
 
 def test_tables_are_drawn_as_specified():
+    # A table card gives, for each input, thresholds by which random bytes become a symbol. The
+    # fast sampler must draw the same symbol from the same bytes, and use as many of them, as
+    # specified(), which follows the specification word by word. Random tables, inputs at the
+    # limits, and bytes close to thresholds.
     draws = Keyed(b"sampler", b"tables")
     for turn in range(40):
+        # A random card: its rows at 2**knot_bits + 1 inputs, and its number of symbols.
         knot_bits, levels = turn % 6, 2 + (turn * 7) % 15
         rows = [any_row(draws, levels - 1) for _ in range((1 << knot_bits) + 1)]
+        # Inputs, and bytes that come close to their thresholds.
         xs = []
         for _ in range(6):
             xs += [INPUTS[uniform(draws, 9)], uniform(draws, 32769) - 16384]
@@ -151,6 +157,9 @@ def test_single_thresholds_are_drawn_as_specified():
 
 
 def test_windows_are_drawn_as_specified():
+    # A window card draws symbols inside or outside a window of likely ones, here of two symbols.
+    # The fast sampler must agree with specified(), which follows the specification word by word,
+    # for bytes close to each threshold.
     for threshold in THRESHOLDS:
         card = decode(window(20_000_000, 2, 1, threshold))
         # At the start of the first window; and between two starts, of which one is drawn first.
@@ -194,6 +203,9 @@ def exact_counts(card, x):
 
 
 def test_the_distribution_at_the_knots_is_exact():
+    # A table card states probabilities at some inputs, its knots. exact_counts() runs the sampler
+    # on all strings of 4 bytes: each symbol must come exactly as often as stated, or devices would
+    # leak more than the card promises.
     for case, card in cases():
         if "thresholds" in case["flags"]:
             for knot in range((1 << card.knot_bits) + 1):
@@ -205,6 +217,8 @@ def test_the_distribution_at_the_knots_is_exact():
 
 
 def test_inputs_are_saturated():
+    # Inputs count from -1 to 1 (16384 stands for 1). One beyond is drawn as the bound, with the
+    # same random bytes: else an outlier would have less privacy than the card states.
     keyed = Keyed(b"sampler", b"saturated")
     data = bytes([keyed.byte() for _ in range(4000)])
     for _, card in cases():
@@ -224,6 +238,8 @@ def test_no_symbol_is_left_when_the_stream_ends():
 
 
 def test_sampling_does_not_allocate():
+    # Garbage of a board would lead to pauses for its collection, at moments that depend on the
+    # draws.
     # Always the same draws: one draw in a million needs a larger pool (see entropy).
     seed = Keyed(b"sampler", b"seed")
     generator = Generator(lambda n: bytes([seed.byte() for _ in range(n)]))

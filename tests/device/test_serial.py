@@ -96,12 +96,15 @@ def answers(data):
 
 @with_a_stream
 def test_a_host_that_dies_in_a_frame_blocks_nothing(stream, link):
+    # A frame on the serial line is cut at some byte and never ends. receive(0) must return None at
+    # once, and the next whole frame, after a zero byte that separates them, be received.
     question = bytes((wire.ROUND,)) + bytes(100)
     for cut in range(1, len(question), 7):
         stream.given = coded(question)[:cut]
         for _ in range(5):
             assert link.receive(0) is None
         assert not stream.given
+
         stream.given = b"\x00" + coded(question)
         received = []
         for _ in range(10):
@@ -109,11 +112,14 @@ def test_a_host_that_dies_in_a_frame_blocks_nothing(stream, link):
             if frame is not None:
                 received.append(bytes(frame))
         assert received[-1] == question, cut
+    # It read what was there byte by byte, and never waited.
     assert set(stream.reads) == {1} and stream.polls == {0}
 
 
 @with_a_stream
 def test_one_call_reads_64_bytes_at_most(stream, link):
+    # So that other tasks of a program run between calls. For every CREDIT bytes that it reads, the
+    # board sends a zero byte, a credit, with which the host may send more.
     question = question_of(1000)
     stream.given = coded(question) + coded(question)
     size = len(stream.given)
@@ -132,6 +138,8 @@ def test_one_call_reads_64_bytes_at_most(stream, link):
 
 @with_a_stream
 def test_a_host_that_reads_nothing_blocks_nothing(stream, link):
+    # `stream.room` is how many bytes the serial line takes now. An answer of about 300 bytes goes
+    # out in parts, as there is room, in further calls of receive(0), none of which waits.
     assert link.receive(0) is None
     stream.room = 10
     assert not link.send(REPORT, len(REPORT)) and link.waiting() == len(coded(REPORT)) - 10
@@ -141,13 +149,15 @@ def test_a_host_that_reads_nothing_blocks_nothing(stream, link):
         stream.room = 20
         assert link.receive(0) is None
         calls += 1
-    assert calls >= 300 // 20
+    assert calls >= 300 // 20  # 20 bytes in each
     assert answers(stream.taken) == [REPORT] and link.waiting() == 0
     assert stream.polls == {0}
 
 
 @with_a_stream
 def test_nothing_is_read_before_an_answer_is_written(stream, link):
+    # `stream.room` is how many bytes the serial line takes now. While a part of an answer is not
+    # written yet, a question that is there is left unread, and a second answer is refused.
     # So the answer contains no credit, and the host waits with its next frame.
     question = question_of(300)
     for room in (0, 1, 10, 100, len(coded(REPORT)) - 1):
@@ -171,6 +181,8 @@ def test_nothing_is_read_before_an_answer_is_written(stream, link):
 
 @with_a_stream
 def test_a_credit_for_which_there_is_no_room_is_written_later(stream, link):
+    # A credit is a zero byte with which a board allows its host to send more. With no room on the
+    # serial line it waits, or the host would wait for ever.
     assert link.receive(0) is None
     stream.room = 0
     stream.given = coded(question_of(300))
@@ -181,12 +193,14 @@ def test_a_credit_for_which_there_is_no_room_is_written_later(stream, link):
     while stream.given:
         link.receive(0)
         stream.room = 1
-    assert stream.taken == bytes(2)
+    assert stream.taken == bytes(2)  # two credits, for about 300 bytes
 
 
 @with_a_stream
 def test_the_rest_of_a_frame_that_was_cut_short_is_written_first(stream, link):
-    now = 0
+    # A slow line takes 10 bytes of an answer and then nothing; send() gives up after some seconds.
+    # The rest has to go before the next answer, or the host would see a damaged frame.
+    now = 0  # ms
 
     def later():
         nonlocal now
@@ -206,6 +220,8 @@ def test_the_rest_of_a_frame_that_was_cut_short_is_written_first(stream, link):
 
 @with_a_stream
 def test_a_program_may_wait_and_not_wait_in_turn(stream, link):
+    # receive(0) does not wait, receive() does. Frames that are cut anywhere between the two kinds
+    # of calls arrive whole, and an answer that was written in part is completed.
     question = long_round()
     for cut in range(1, len(question), 23):
         stream.given = coded(question)[:cut]

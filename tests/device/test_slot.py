@@ -102,6 +102,8 @@ def test_each_answer_is_sent_at_the_end_of_a_slot_of_its_own(clock):
 
 @with_a_clock
 def test_an_answer_that_waits_is_a_copy(clock):
+    # A slot is a fixed time after a question, at whose end the answer leaves, whenever the work
+    # was done. Until then, the client may already overwrite its buffer.
     link = TimedLink(clock)
     slotted = Slotted(link, SLOT, unlit)
     slotted.receive()
@@ -123,6 +125,8 @@ def test_a_link_begins_at_a_multiple_of_the_slot_since_power_on(clock):
 
 @with_a_clock
 def test_receive_blocks_a_task_only_shortly_before_the_answer_is_due(clock):
+    # An answer leaves at the end of a slot of 500 ms, whatever the work took. Other tasks of the
+    # program run meanwhile: only in the last 8 ms does receive() wait, to be exact.
     for work_ms in (0, 13, 39):
         link, slotted, start = answering(clock, work_ms)
         calls = 0
@@ -134,11 +138,13 @@ def test_receive_blocks_a_task_only_shortly_before_the_answer_is_due(clock):
             assert frame is None
             clock.work(5)  # the task sleeps
         assert link.sent[0][1] - start == 500, work_ms  # whatever the work, the same
-        assert 80 < calls < 110
+        assert 80 < calls < 110  # about one for each 5 ms of the slot
 
 
 @with_a_clock
 def test_an_answer_is_in_time_beside_a_busy_task(clock):
+    # An answer leaves at the end of a slot of 500 ms, to the millisecond, although another task
+    # takes up to 80 ms at a time: the moment must not tell how long the work took.
     for busy_ms in (20, 40, 80):
         for work_ms in (0, 7, 56, 84):
             link, slotted, start = answering(clock, work_ms)
@@ -160,12 +166,15 @@ def test_an_answer_that_missed_its_slot_is_sent_at_the_end_of_the_next(clock):
 
 @with_a_clock
 def test_a_frame_takes_its_slot_with_or_without_an_answer(clock):
+    # A slot, here of 500 ms, hides how long the work on a frame took. A MODEL has no answer, but
+    # the next frame is not read before its slot is over, and the LED, too, is lit by the clock of
+    # slots alone.
     for work_ms in (0, 60, 499):
         link = TimedLink(clock)
         lit = []
         slotted = Slotted(link, 500, lit.append)
         slotted.receive()  # a MODEL
-        (start,) = link.looks
+        (start,) = link.looks  # times at which it looked for a frame
         clock.work(work_ms)
         assert lit == [False, True] and slotted.waiting()
         slotted.receive()
@@ -192,6 +201,8 @@ def test_a_damaged_frame_takes_its_slot_too(clock):
 @with_a_clock
 def test_what_a_link_does_by_itself_takes_a_slot_from_when_it_began(clock):
     """Such as a file that it writes, once connected or when the connection was lost."""
+    # A slot hides how long work takes. Here a link is busy for 70 ms, which it announces with
+    # hold(): what follows happens at the end of a slot that began then.
 
     class Writing(TimedLink):
         def receive(self, timeout_ms=-1):
@@ -222,6 +233,8 @@ def test_what_a_link_does_by_itself_takes_a_slot_from_when_it_began(clock):
 
 
 def test_a_board_takes_its_slot_from_its_file():
+    # fleet.bin holds the length of the slot (ms), the fixed time after which a board answers. With
+    # 0 or without a valid file, its link is used directly.
     class Quiet(Board):
         def open_link(self):
             return Link()
@@ -236,6 +249,8 @@ def test_a_board_takes_its_slot_from_its_file():
 
 
 def test_each_client_of_a_board_with_a_slot_answers_in_its_own_slot():
+    # Three clients share a board. Without a slot, their answers leave in one frame, REPORTS. With
+    # one, a fixed time of 500 ms for each answer, each sends its own.
     key = bytes(range(100, 132))
     for slot, kinds in ((0, [wire.REPORTS]), (500, [wire.REPORT] * 3)):
         folder = scratch.folder()

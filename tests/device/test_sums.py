@@ -82,6 +82,9 @@ def check_units(seed, count):
 
 
 def test_vectors_of_units():
+    # A device adds up features over a unit, the run of records that is protected together, and
+    # clips the sums to a radius R in a grid. arithmetic.json, which other implementations share,
+    # holds totals and the vectors that follow; the last value is 1 if it was clipped.
     answerers = {}
     for case in cases("arithmetic.json", "units"):
         totals = case["totals"]
@@ -136,6 +139,9 @@ def check_draws(card, values, data, symbols, used):
 
 
 def test_noise_is_drawn_as_specified():
+    # A sum card adds Gaussian or Laplace noise, in integers. From the same random bytes the fast
+    # code draws the same as noise(), which follows the specification word by word, and rounds
+    # alike to multiples of 2**coarse, in b bits.
     for t, c, m in NOISES:
         for coarse, b in ((max(0, bits(t) - 12), 16), (3, 4), (20, 2)):
             card = Card(sum_card(20_000_000, 2 if c else 1, t=t, c=c, m=m, coarse=coarse, bits=b))
@@ -200,6 +206,9 @@ def record(book, first, end):
 
 
 def test_units_of_a_recorder_stay_aligned():
+    # A unit is a run of records (say, an hour) that is protected together. The ring of 70 records
+    # drops the oldest 7 at once, and yet units must begin at the same records as ever, or one run
+    # would count in two units and be protected less.
     folder = scratch.folder()
     capacity, hold = 70, 7
     book = Recorder(30, capacity, hold, least=capacity)  # 62 bytes a record: 63 in a segment
@@ -238,10 +247,15 @@ class Odd:
 
 
 def test_a_unit_counts_once_whatever_the_flash_says():
+    # Sums are over units of two records, whose places are 0-1, 2-3 and so on. Damaged flash may
+    # return places out of order; a unit that has been counted must not count again, as it would be
+    # protected less. _sums[1] is the number of units.
     for places, units in (((0, 1, 3, 2, 3, 0, 9), 3), ((5, 4, 3), 1), ((), 0)):
         answerer = answerer_of(sum_card(1, 1, 2, 4096, 4096, 1, 1), Question(1))
         answerer.values(Client, Odd(places), None)
         assert answerer._sums[1] == units, places
+
+    # Records that are removed in the middle of a sum: units of one record, two of them counted.
     answerer = answerer_of(sum_card(1, 1, 1, 4096, 4096, 1, 1), Question(1))
     book = Odd([0, 1, 2, 3])
     for step, _ in enumerate(answerer.steps(Client, book)):

@@ -74,16 +74,23 @@ def run(*links, **attributes):
 
 
 def test_the_next_round_is_answered_after_any_exception_of_the_link():
+    # The supervisor is the loop that keeps a board going: after an exception it waits 1 s and
+    # starts its client anew. Asked again for round 1, the board sends the same report.
     for kind in EXCEPTIONS:
         first = Link([round_frame(1), kind])
         second = Link([round_frame(1), round_frame(2)])
+
         board = run(first, second)
+
         assert (board.exceptions, board.restarts, board.last_error) == (1, 1, kind.__name__)
         assert first.sent[0][0] == wire.REPORT and first.sent[0] == second.sent[0] != second.sent[1]
+        # 1 s after the exception; none at the end of the second link.
         assert first.closed == second.closed == 1 and clock.pauses == [1, 0]
 
 
 def test_hello_names_the_class_of_the_last_exception_but_not_its_message():
+    # In its HELLO, a board tells its state. The message of an exception might contain data; its
+    # class does not.
     out = bytearray(wire.MAX_FRAME)
     request = bytes(out[: frames.encode_hello_request(out, 77)])
     before, after = Link([request, OSError]), Link([request])
@@ -102,6 +109,9 @@ def test_pauses_grow_to_5_minutes_and_then_the_board_is_reset():
 
 
 def test_a_pause_is_short_again_after_a_quiet_hour():
+    # The supervisor, which restarts a client after an exception, waits twice as long each time (1,
+    # 2, 4 s), so that an error that persists does no harm; after an hour without one it begins at
+    # 1 s.
     class Quiet(Link):
         def receive(self, timeout_ms=-1):
             clock.ms += 3_600_000
@@ -120,6 +130,8 @@ def test_pauses_at_a_console_are_short_and_the_console_is_returned_at_the_end():
 
 def test_the_console_stays_open_while_the_client_cannot_be_made():
     """Nobody reads it then, so that only an interrupt can end the program."""
+    # "end" gives the console back to the user, and "begin" takes it for frames; "unwatch" ends the
+    # watchdog timer.
 
     def fail(board):
         failures.append("fails")
@@ -166,6 +178,8 @@ def test_a_locked_board_goes_on_when_the_other_end_has_gone_and_keeps_its_consol
 
 
 def test_counts_survive_a_reset_and_stop_at_65535():
+    # A register that keeps its 32 bits in a reset holds two counts of 16 bits: exceptions and
+    # restarts of the client.
     kept = [0]
 
     def keep(word=0):
@@ -175,14 +189,18 @@ def test_counts_survive_a_reset_and_stop_at_65535():
 
     board = run(RuntimeError, Link(), keep=keep)
     assert (board.exceptions, board.restarts) == (1, 1)
+
     board = run(Link(), keep=keep)  # after a reset
     assert (board.exceptions, board.restarts) == (1, 2)
-    kept[0] = 0xFFFFFFFE
+
+    kept[0] = 0xFFFFFFFE  # both counts near their end
     board = run(RuntimeError, RuntimeError, RuntimeError, Link(), keep=keep)
     assert (board.exceptions, board.restarts, kept[0]) == (65535, 65535, 0xFFFFFFFF)
 
 
 def test_a_link_that_cannot_be_closed_does_not_end_the_supervisor():
+    # After the ValueError of a link the supervisor, which keeps a board going, closes it. That
+    # fails as well, and the next link is opened all the same.
     class Broken(Link):
         def close(self):
             raise RuntimeError("the driver hangs")
@@ -194,6 +212,8 @@ def test_a_link_that_cannot_be_closed_does_not_end_the_supervisor():
 
 
 def test_each_client_is_closed_after_an_exception():
+    # Each restart makes a new client; if the old one stayed open, its file and buffers would fill
+    # the board.
     closed = []
 
     class Watched(client.Client):

@@ -36,6 +36,9 @@ from tern import frames, host_frames, update, wire
 
 
 def test_frames_of_the_specification():
+    # An UPDATE frame brings a part of a package (new program files); the board answers UPDATED.
+    # update.json, which other implementations share, holds valid and invalid ones of both. An
+    # invalid frame has an error, no answer, and changes no file.
     folder = provision()
     before = None
     for case in vectors.cases("update.json", "frames"):
@@ -70,6 +73,9 @@ def test_frames_of_the_specification():
 
 
 def test_packages_of_the_specification():
+    # A package holds new program files and a code made with the device's key. update.json, which
+    # other implementations share, holds valid ones with their files and invalid ones, which leave
+    # no trace on the board.
     folder = provision()
     before = tree(folder)
     for case in vectors.cases("update.json", "packages"):
@@ -92,6 +98,9 @@ def test_packages_of_the_specification():
 
 
 def test_data_at_a_wrong_offset_is_answered_with_the_wanted_offset():
+    # A package (new program files) comes in parts. Parts may be lost or repeated: the answer is
+    # always (the offset that the board wants next, its state), by which the host goes on, even
+    # after a restart of the board.
     folder = provision()
     new = package(3, files("new"))
     total = len(new)
@@ -101,7 +110,7 @@ def test_data_at_a_wrong_offset_is_answered_with_the_wanted_offset():
         return ask(board_update, frame(number=3, offset=offset, total=total, data=data))
 
     board_update = update_of(folder)
-    assert ask_for(board_update, 10, 20) == (0, wire.RECEIVING)
+    assert ask_for(board_update, 10, 20) == (0, wire.RECEIVING)  # 0 is wanted first
     assert ask_for(board_update, 0, 20) == (20, wire.RECEIVING)
     for offset in (0, 10, 19, 21, 40):
         assert ask_for(board_update, offset, offset + 20) == (20, wire.RECEIVING)
@@ -113,6 +122,9 @@ def test_data_at_a_wrong_offset_is_answered_with_the_wanted_offset():
 
 
 def test_a_board_without_a_loader_is_reset_once():
+    # A loader, main.py of the board, starts a new program. If there is none, the old program runs
+    # again after the reset; the board must not reset for ever, but may try once for each new
+    # package.
     folder = updated()
     board_update = update_of(folder)  # the old program runs again
     assert (board_update.state, board_update.restart) == (wire.RESTARTING, False)
@@ -136,6 +148,8 @@ def test_data_beyond_the_end_of_the_package_is_not_taken():
 
 
 def test_an_older_package_does_not_interrupt_the_one_on_its_way():
+    # Packages of program files are numbered. While 30 bytes of number 3 are there, number 2 and a
+    # different number 3 are called OLD, and number 3 goes on at byte 30.
     board_update = update_of(provision())
     third = package(3, files("third"))
     total = len(third)
@@ -149,6 +163,9 @@ def test_an_older_package_does_not_interrupt_the_one_on_its_way():
 
 
 def test_no_package_comes_in_before_the_one_on_trial_is_confirmed():
+    # A new program is on trial until it confirms that it works; else the board goes back to the
+    # old one. There are only two folders (/lib and /lib2), so that no third program (4) may come
+    # in. load() starts the board.
     folder = provision()
     board_update = update_of(folder)
     assert offer(board_update, 3, "new") == wire.RESTARTING
@@ -162,6 +179,8 @@ def test_no_package_comes_in_before_the_one_on_trial_is_confirmed():
 
 
 def test_an_older_package_never_comes_back():
+    # Packages of program files are numbered, and an old one may have a known flaw. Once number 3
+    # is confirmed, number 2 is refused by the running board and after a restart.
     folder = updated()
     load(folder)
     with running(folder + "/lib2"):
@@ -178,9 +197,12 @@ def test_an_older_package_never_comes_back():
 
 
 def test_a_package_that_was_rolled_back_is_not_tried_again():
-    folder = updated()
-    load(folder)
-    load(folder)
+    # A new program is on trial after the first start. It does not confirm itself by the second, so
+    # that the old one runs again; the same number 3 is then refused, and a later number is taken.
+    folder = updated()  # number 3
+    load(folder)  # the trial
+    load(folder)  # it was not confirmed
+
     board_update = update_of(folder)
     assert offer(board_update, 3, "new") == wire.ROLLED_BACK
     board_update.confirm()  # the program that runs is not the one that was on trial
@@ -189,6 +211,7 @@ def test_a_package_that_was_rolled_back_is_not_tried_again():
 
 
 def test_only_the_program_on_trial_can_confirm_it():
+    # state_of() is (folder of the proven program: 0 for /lib, state, number of the package).
     # The loader could not write the end of the trial: the old program runs, but boot.bin names the
     # new one.
     folder = updated()
@@ -200,6 +223,8 @@ def test_only_the_program_on_trial_can_confirm_it():
 
 
 def test_the_folder_that_runs_is_never_overwritten():
+    # A board has two folders for programs, /lib and /lib2. An update is written to the one that
+    # does not run, so that a power cut leaves a program that works.
     for path, number_of_folder in (("/lib", 0), ("/lib2", 1)):
         folder = provision()
         # A program may insert other paths before its own.
@@ -212,6 +237,8 @@ def test_the_folder_that_runs_is_never_overwritten():
 
 
 def test_an_install_that_runs_out_of_memory_begins_anew():
+    # A package of program files is whole, but checking its hash runs out of memory: nothing is
+    # installed, and the host can send it again.
     folder = provision()
     board_update = update_of(folder)
     new = package(3, files("new"))
@@ -226,6 +253,8 @@ def test_an_install_that_runs_out_of_memory_begins_anew():
 
 
 def test_an_update_removes_the_files_of_the_earlier_library():
+    # /lib2 holds an earlier program. Its modules of tern are removed, as they do not belong to the
+    # new one; the user's driver.py stays.
     folder = provision()
     for path in ("/lib2", "/lib2/tern", "/lib2/tern/links"):
         os.mkdir(folder + path)
@@ -238,6 +267,9 @@ def test_an_update_removes_the_files_of_the_earlier_library():
 
 
 def test_a_program_that_does_not_confirm_itself_is_rolled_back():
+    # A new program is started once, on trial. Whether it fails, is no Python, says nothing or is
+    # missing: the next start runs the old one again, for good. Rows: main.py, and the name that it
+    # notes when it runs. state_of() is (proven folder, state, number of the package).
     if not LOADER:
         return
     silent = b"import seen\nseen.ran.append('silent')\n"
@@ -253,12 +285,15 @@ def test_a_program_that_does_not_confirm_itself_is_rolled_back():
         assert load(folder) == ran
         assert ("reset" in board.calls) == (not ran)
         assert state_of(folder) == (0, wire.TRIAL, 3)
+
         for _ in range(2):
             assert load(folder) == "old"
             assert state_of(folder) == (0, wire.ROLLED_BACK, 3)
 
 
 def test_the_loader_starts_a_program_that_is_there():
+    # boot.bin names the folder of the program, 1 for /lib2. If that is missing or unfinished the
+    # loader takes the other, for a board in the field must never end without a program.
     if not LOADER:
         return
     folder = provision()
@@ -271,12 +306,17 @@ def test_the_loader_starts_a_program_that_is_there():
     for path, data in files("two"):
         write(folder + "/lib2/" + path, data)
     assert load(folder) == "two"
+
+    # Without a valid boot.bin, /lib would be first, but has no program.
     os.remove(folder + "/lib/main.py")
     write(folder + "/boot.bin", b"")
     assert load(folder) == "two"
 
 
 def test_a_locked_board_ends_in_a_reset():
+    # A locked board has no prompt, over which anybody could read its files: Ctrl-C is off
+    # (kbd_intr -1), and however its program ends, the board is reset. Unlocked, it turns Ctrl-C on
+    # again (3) and ends at the prompt.
     if not LOADER:
         return
     for text in (
@@ -296,6 +336,7 @@ def test_a_locked_board_ends_in_a_reset():
 
 
 def test_the_loaders_timer_ends_the_trial_of_a_program_that_hangs():
+    # 600_000 ms are ten minutes. load(start=board.callback) lets the timer expire.
     # It resets the board unless the program has confirmed itself by then.
     if not LOADER:
         return

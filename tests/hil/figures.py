@@ -27,6 +27,9 @@ def measured(mapped_board):
 
 
 def test_figure(mapped_board, expectation, measured, record_property):
+    """The hardware map states what is expected of a board, such as a latency of at most 20 ms. A
+    figure is measured, recorded for the report and compared with that.
+    """
     figure = expectation.figure
     if reason := why_not_measured(figure, mapped_board):
         pytest.skip(reason)

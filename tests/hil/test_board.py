@@ -49,16 +49,20 @@ def hello(dut) -> host_frames.Hello:
 
 
 def test_the_hello_names_board_firmware_and_version(dut, hello, record_testsuite_property):
+    """Of the board under test (dut). The results of these tests keep its three names, so that a
+    report says what was tested.
+    """
     board, interpreter, version = identity(hello)
     record_testsuite_property("board", board)
     record_testsuite_property("firmware", interpreter)
     record_testsuite_property("tern", version)
     assert version.startswith("tern ")
-    assert hello.entropy != 0
-    assert hello.heap > 100_000
+    assert hello.entropy != 0, "no health test of its random numbers has failed"
+    assert hello.heap > 100_000, "bytes of free memory"
 
 
 def test_deploying_again_changes_nothing(dut, hello):
+    """The board under test (dut) has the library already, and says the same hello after a restart."""
     with dut.repl() as repl:
         assert not deploy.plan(repl)[1]
     assert identity(dut.start()) == identity(hello)
@@ -108,12 +112,18 @@ def draw(dut, request):
 
 
 def test_the_sampler_keeps_its_epsilon(draw):
+    """The board draws 300,000 reports of two opposite values. By their counts, epsilon is (with
+    high confidence) at least a bound, which must lie near the promised epsilon, and not above it.
+    """
     card = mechanisms.design("duchi", "1").card
     result = audit(card, draw(card), SAMPLES, CONFIDENCE)
     assert 0.9 < result.epsilon_lower <= result.epsilon_card, result
 
 
 def test_a_sampler_with_one_threshold_shifted_by_2_percent_is_caught(draw):
+    """So the test above would show a board that draws wrongly: by this error, the least epsilon
+    that the counts allow exceeds what is promised.
+    """
     card = mechanisms.design("duchi", "1").card
     assert len(cards.decode(card).thresholds) == 2
     result = audit(card, draw(card, 1, -20_000), SHIFTED_SAMPLES, CONFIDENCE)

@@ -211,9 +211,13 @@ WAYS = {
 
 
 def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(tmp_path, micropython):
+    """The broker of this board does not run. Whoever asks the board over its serial port is told
+    so, and which command starts a broker.
+    """
     _, directories = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
-    with EmulatedFleet(micropython, directories) as fleet:  # whose broker does not run
+    with EmulatedFleet(micropython, directories) as fleet:
         (port,) = fleet.ports
+        # Its connections are refused, and this goes on.
         wait_for(lambda: absent(port) == (A.REFUSED, True), SOON)
         text = rig.tern("device", "info", port).out
 
@@ -247,17 +251,24 @@ def told_of(place, expected, seconds):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropython, name):
+    """WAYS lists the causes for which a board fails to appear on its message broker, such as a
+    wrong password. For each, the host's messages and the reasons that the board itself tells at its
+    serial port are exactly the listed ones, within 15 seconds: an owner who gets a wrong reason, or
+    none, searches in the wrong place.
+    """
     expected = WAYS[name]
     with ExitStack() as stack:
         place = Place(tmp_path, stack, micropython)
-        expected.prepare(place)
-        place.broker()
+        expected.prepare(place)  # brings the failure about
+        place.broker()  # starts what is not running yet
         place.start()
         place.serve()
+
         said, reasons = told_of(place, expected, seconds=3 * SOON)
         seconds = time.monotonic() - place.began
 
         assert said == expected.host, place.lines
+        # By the board: at least one of the reasons that fit, if there are any, and no other.
         assert bool(reasons) == bool(expected.board)
         assert reasons <= expected.board
         assert seconds <= SOON
@@ -265,6 +276,9 @@ def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropyt
 
 @pytest.mark.slow
 def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_not(tmp_path):
+    """`tern provision` gives a board its key and the address of its broker. It ends well only after
+    the board has logged in there: the same command fails without the broker, and succeeds with it.
+    """
     port = free_port()
     # An emulated board reaches this computer under the second name.
     names = ("--name", "localhost", "--name", "10.0.2.2")

@@ -106,6 +106,9 @@ REFUSALS = {  # the words of a command, and its exit code
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("reason", REFUSALS)
 def test_a_board_answers_again_after_a_refusal(url, folder, reason):
+    """A command stops the program of a board before it finds a reason to refuse (REFUSALS); the
+    program runs again afterwards.
+    """
     words, code = REFUSALS[reason]
 
     rig.tern(*words.replace("URL", url).replace("FOLDER", str(folder)).split(), code=code)
@@ -115,17 +118,23 @@ def test_a_board_answers_again_after_a_refusal(url, folder, reason):
 
 @pytest.mark.slow
 def test_a_host_that_works_renews_the_timer_of_a_board(url):
+    """While a host works at the prompt of a board, the board's own program is stopped. A timer on
+    the board resets it after 12 s, so that it never stays stopped if the host dies. A host that is
+    alive renews the timer, and so is not disturbed.
+    """
     with Repl(url, visits=True) as repl:
-        repl.run("kept = 1")  # until a reset
-        time.sleep(TIMER_S + 2)
+        repl.run("kept = 1")  # a reset would lose this variable
+
+        time.sleep(TIMER_S + 2)  # the host is idle
         assert repl.evaluate("kept") == 1
 
-        repl.run(f"import time; time.sleep({TIMER_S + 2})")
-        assert repl.evaluate("kept") == 1, "code that runs is waited for"
+        repl.run(f"import time; time.sleep({TIMER_S + 2})")  # the board is busy
+        assert repl.evaluate("kept") == 1
 
 
 @pytest.mark.slow
 def test_a_board_answers_again_after_its_deployment_was_killed(url):
+    """The host dies while it replaces the library of a board: the board starts again by itself."""
     seconds_until_modules_are_written = 6.0
     kill_after(seconds_until_modules_are_written, ["deploy", url, "--whole"])
     wait_until_it_answers(url)
@@ -148,8 +157,12 @@ COMMANDS = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, prepared, tmp_path):
+    """Commands stop the program of a board for a while. Killed at 20 moments spread over its whole
+    duration, no command leaves a board that stays stopped.
+    """
     command, folder = COMMANDS[name], tmp_path / "board"
     with running(prepared, folder) as url:
+        # A whole run first, to learn how long it takes.
         start = time.monotonic()
         kill_after(40, command(url, folder, 0))
         whole_seconds = time.monotonic() - start

@@ -17,7 +17,7 @@ from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
 STATES = 200
 MOST_LETTERS = 300_000  # of all names: more do not fit
-STARTED = 10  # seconds after which the program of most boards serves, or has failed
+SECONDS_TO_START = 10  # then the program of most boards serves, or has failed
 FILES_BYTES = FLASH_BLOCKS * BLOCK_BYTES  # of the file system, at the end of the flash
 # A program that fills the heap, in pieces of so many bytes.
 HOG = b"kept = []\ntry:\n    while True:\n        kept.append(bytearray(%d))\nexcept MemoryError:\n    pass\n"
@@ -126,7 +126,7 @@ def other_programs(flash, rng):
     flash_image.add(flash, {path: rng.choice(programs)})
 
 
-# Each changes the flash of a board, by a random.Random.
+# Each spoils the files in the flash of a board, by a random.Random.
 KINDS = (
     names_in_any_bytes,
     many_names,
@@ -144,12 +144,18 @@ KINDS = (
 @pytest.mark.sampled(10)  # each kind
 @pytest.mark.parametrize("state", range(STATES))
 def test_the_console_of_a_board_without_a_lock_stays_open(deployed, tmp_path, state):
+    """KINDS has functions that spoil the files of an emulated Pico at random: damaged bytes, a full
+    memory, other programs. Whatever they do, a user can still open the prompt of MicroPython, and
+    so repair the board. (A board that its owner has locked never opens it.) `state` is the seed.
+    """
     flash = tmp_path / "flash.bin"
     shutil.copyfile(deployed, flash)
-    change = KINDS[state % len(KINDS)]
-    change(flash, random.Random(state))
+    spoil_files = KINDS[state % len(KINDS)]
+    spoil_files(flash, random.Random(state))
+
     with boot_pico(flash) as pico:
+        # Odd states: the console is opened while the program runs, others: while the board starts.
         if state % 2:
-            time.sleep(STARTED)
+            time.sleep(SECONDS_TO_START)
         with Repl(pico.url) as repl:
             assert repl.at_prompt

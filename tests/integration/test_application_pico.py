@@ -21,8 +21,8 @@ from terntools.emulators.firmware_fleet import FirmwareFleet
 D, LATE_MS = 13, 20
 AFTER_A_FLUSH_MS = 36  # where LittleFS also compacts
 PERIOD_MS = 5  # of the example's samples
-SHAKY = 4  # samples that may be pending at the first or the last stamp
-RING = 64  # samples that fit the ring of the example
+SAMPLES_AT_THE_ENDS = 4  # that may be pending at the first or the last stamp
+ROOM_IN_THE_RING = 64  # samples of the example
 BUSY = Path(__file__).with_name("busy_program.py")
 INTERRUPTS = Path(__file__).parents[2] / "examples" / "interrupts.py"
 
@@ -56,18 +56,24 @@ def ask(store, port, questions, averaged=None):
 
 @pytest.mark.slow
 def test_a_task_beside_tern_is_late_by_20_ms_at_most(board):
+    """A program on the board has a task of its own, due every 10 ms, and in between tern answers
+    the host's questions. The longest delay of the task, which the program measures itself, is
+    bounded: an application on the board can rely on its times.
+    """
     store, directories = board
     modules = ("app", "softmax", "local")
     with FirmwareFleet("pico", directories, more=modules, program=BUSY) as fleet:
         (port,) = fleet.ports
+        # One round for each question, then a new model, and two rounds more.
         ask(store, port, [LOGISTIC, LOGISTIC, SOFTMAX, LOCAL])
-        ask(store, port, 2 * [LOGISTIC], Averaged(wire.LOGISTIC, [200] * D, -14))
+        ask(store, port, 2 * [LOGISTIC], averaged=Averaged(wire.LOGISTIC, [200] * D, -14))
         with Repl(port) as repl:
             late_ms, late_after_a_flush_ms, runs = repl.evaluate("list(late)")
+            # tern and the task have both worked.
             assert repl.evaluate("node.reports") == 4 + 2
             assert repl.evaluate("str(node.error)") == "None"
             assert repl.evaluate("node.model.round") == 4, "published before the last two"
-            assert repl.evaluate("recorder.flushes") >= 2
+            assert repl.evaluate("recorder.flushes") >= 2, "of the task's records to flash"
 
     assert runs > 50, "of the task"
     assert late_ms <= LATE_MS
@@ -85,6 +91,10 @@ worst = array("i", (0,))  # samples that waited for the task
 
 
 def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
+    """The example takes a sample in a timer interrupt every 5 ms and puts it into a ring in memory,
+    which a task empties. While tern answers eight rounds, the ring never overflows, so every sample
+    that came is taken.
+    """
     store, directories = board
     program = tmp_path / "program.py"
     program.write_text(with_time_stamps(INTERRUPTS.read_text()))
@@ -92,8 +102,8 @@ def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
         (port,) = fleet.ports
         ask(store, port, 8 * [LOGISTIC])
         with Repl(port) as repl:
-            # At once: the interrupt goes on. Samples of the interrupt and of the task; when the
-            # first and the last came; how many waited at most.
+            # Read at once, since the interrupt goes on. How many samples the interrupt brought and
+            # the task took; when the first and the last came; how many waited at most.
             (came, taken), (first_ms, last_ms), (most_waiting,) = repl.evaluate(
                 "(taken, list(seen), list(worst))"
             )
@@ -101,11 +111,11 @@ def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
             assert repl.evaluate("node.reports") == 8
             assert repl.evaluate("str(node.error)") == "None"
 
-    assert came > 150
+    assert came > 150, "the rounds take long enough"
     expected_samples = 1 + (last_ms - first_ms) / PERIOD_MS
-    assert abs(came - expected_samples) <= SHAKY
-    assert most_waiting < RING
-    assert taken >= came - most_waiting
+    assert abs(came - expected_samples) <= SAMPLES_AT_THE_ENDS
+    assert most_waiting < ROOM_IN_THE_RING
+    assert taken >= came - most_waiting, "the others wait in the ring"
 
 
 def with_time_stamps(text):

@@ -53,7 +53,10 @@ def wake_again_and_again(micropython, board, over):
 
 @pytest.mark.slow
 def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython):
-    """Each round lasts until every board has woken in it, though the broker is killed in it."""
+    """Eight boards sleep, and wake at random times; a wake is a process. Each of three rounds lasts
+    until every board has woken in it. Though the broker is killed in each round but the last, every
+    board reports once a round, and pays once.
+    """
     path, boards = sleeping_boards(tmp_path, BOARDS)
     over = threading.Event()
 
@@ -66,7 +69,7 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
         lives = [pool.submit(wake_again_and_again, micropython, board, over) for board in boards]
         with contextlib.ExitStack() as stack:
             stack.callback(over.set)
-            stack.callback(host.process.kill)
+            stack.callback(host.process.kill)  # if the test fails
             for number in range(ROUNDS - 1):
                 wait_for(lambda number=number: rounds_ended() >= number, DEADLINE_S)
                 time.sleep(random.uniform(0.3, 2.0))
@@ -74,6 +77,7 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
                 time.sleep(random.uniform(0.0, 0.5))
                 broker.start()
             out, _ = host.finish()
+
     for life in lives:
         assert {outcome["error"] for outcome in life.result()} <= {"None"}
     ends = [line for line in map(json.loads, out.splitlines()) if line["event"] == "end"]

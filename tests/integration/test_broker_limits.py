@@ -13,7 +13,7 @@ from tern.links import mqtt
 pytestmark = pytest.mark.usefixtures("mosquitto")
 
 KEYS = {device: bytes([device]) * 32 for device in range(1, 4)}
-ATTACK = 100 << 20  # bytes at least
+ATTACK_BYTES = 100 << 20  # at least
 REPORT_BYTES = 2500
 SECONDS = 4.0  # at least, and
 MOST_SECONDS = 60.0  # at most, on a busy machine
@@ -68,19 +68,25 @@ def peak(running, thief, make):
 
 def is_under_way(seconds, sent):
     """Whether an attack has to go on after so many seconds and messages of REPORT_BYTES."""
-    is_too_small = sent * REPORT_BYTES <= ATTACK and seconds < MOST_SECONDS
+    is_too_small = sent * REPORT_BYTES <= ATTACK_BYTES and seconds < MOST_SECONDS
     return seconds < SECONDS or is_too_small
 
 
 def test_the_queue_for_a_host_that_does_not_read_is_limited(running):
+    """The host has subscribed, but reads nothing. With one board's password, a thief sends it
+    reports as fast as he can. The broker drops what it cannot queue: it stays small, and goes on
+    for other boards.
+    """
     host = RawClient(running.access, running.access.user, running.access.password)
     host.subscribe("tern/up/+")
     thief = board_client(running.access, KEYS, 2)
+
     most_mib, sent = peak(running, thief, report)
-    assert sent * REPORT_BYTES > ATTACK
-    assert most_mib < 100, "less than was sent"
+
+    assert sent * REPORT_BYTES > ATTACK_BYTES  # 100 MiB
+    assert most_mib < 100, "the broker has not kept all of it"
     board = board_client(running.access, KEYS, 3)
-    board.publish("tern/up/00000003", b"x")  # the broker still works
+    board.publish("tern/up/00000003", b"x")  # the broker still answers
     for client in (thief, board, host):
         client.close()
 
@@ -94,8 +100,11 @@ def test_the_memory_for_subscriptions_is_limited(running):
 
 
 def test_a_message_of_qos_2_is_refused(running):
+    """Messages of this quality of service would make the broker keep state for a client. It hangs
+    up.
+    """
     thief = board_client(running.access, KEYS, 2)
-    thief.socket.sendall(publication("tern/up/00000002", b"x", 2, 1))
+    thief.socket.sendall(publication("tern/up/00000002", b"x", qos=2, number=1))
     with pytest.raises(ConnectionError):
         thief.receive()
 
@@ -106,6 +115,10 @@ FORBIDDEN = (*OF_VICTIM, "tern/up/00000001", "tern/hello/00000001", "other")  # 
 
 
 def test_a_will_obeys_the_access_list(running):
+    """A will is a message that the broker publishes for a client whose connection has ended. Board
+    2 must not publish by its will what it may not publish itself: nothing on the topics of the
+    host, of board 1, or of no board.
+    """
     access = running.access
     host = RawClient(access, access.user, access.password)
     victim = board_client(access, KEYS, 1)
@@ -113,6 +126,7 @@ def test_a_will_obeys_the_access_list(running):
         for topic in topics:
             client.subscribe(topic)
 
+    # close() breaks each connection off, so that its will is published, or not.
     for topic in FORBIDDEN:
         board_client(access, KEYS, 2, will=(topic, b"forged")).close()
     allowed = mqtt.HELLO % ("tern", mqtt.name(2))

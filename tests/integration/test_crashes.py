@@ -79,7 +79,10 @@ def assert_finished_exactly(run, before):
     ids=["far apart", "at once", "at ends of rounds"],
 )
 def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(run, kills):
-    """kills: the numbers of reports that are stored when the host is killed."""
+    """A host is killed and resumed again and again, each time once so many reports (kills) are
+    stored. The reports that were stored before a kill are still there at the end, each device has
+    reported once, and the model is the one that all reports together give.
+    """
     first_kill, *later_kills = kills
     host = start(run, stop_after=first_kill)
     for next_kill in [*later_kills, NEVER]:
@@ -89,17 +92,19 @@ def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(
         host = resume(run, "--json", stop_after=next_kill)
     output, _ = host.finish()
 
-    assert len(before) >= kills[-1]
+    assert len(before) >= kills[-1]  # reports that were stored before the last kill
     assert_finished_exactly(run, before)
     result = json.loads(output)
     assert result["reports"] == REPORTS
     with Store(run / store_file.NAME) as store:
-        weights = rig.replay(store).weights.tolist()
+        weights = rig.replay(store).weights.tolist()  # learned again, from the stored reports
     assert result["weights"] == pytest.approx(weights, abs=1e-12)  # sums in another order
 
 
 def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
-    error = interrupted(run, 10)
+    """Ten of 240 reports are stored when the user presses Ctrl-C; the resumed run keeps them."""
+    error = interrupted(run, after=10)
+
     assert "reports so far are safe" in error
     assert f"tern train --resume {run.name}" in error
     before = stored_reports(run)
@@ -108,6 +113,9 @@ def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
 
 
 def test_sigterm_ends_a_run_which_has_its_store_to_itself_until_then(run):
+    """A run under way keeps other programs from its store. After SIGTERM it can be resumed; who
+    begins it anew instead is told how to resume it.
+    """
     host = start(run, stop_after=10)
     host.wait_until_stopped()
     _, second_host_error = resume(run).finish(STORAGE)
@@ -121,16 +129,20 @@ def test_sigterm_ends_a_run_which_has_its_store_to_itself_until_then(run):
 
 
 def test_a_full_disk_ends_a_run_and_says_how_to_resume_it(run):
-    interrupted(run, 10)
+    """A limit on the size of files stands for a full disk. No report that was stored is lost, and
+    once there is room the run can be resumed and finished.
+    """
+    interrupted(run, after=10)
     largest_file = (run / store_file.NAME).stat().st_size + 16_000  # for some of the reports
 
     def limit_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
 
     _, error = resume(run, preexec_fn=limit_files).finish(STORAGE)
+
     assert "every accepted report is safe" in error
     assert "--resume" in error
     before = stored_reports(run)
     assert len(before) < REPORTS
-    resume(run).finish()
+    resume(run).finish()  # with room again
     assert_finished_exactly(run, before)

@@ -149,13 +149,18 @@ def visit(browser):
 
 @needs_browser
 def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path, visit):
-    """The last figures stay while the store cannot be read."""
+    """The live page shows a store, the database of a run. It follows a run that begins after it was
+    opened. When the file is away, or locked by another program, the page says so and keeps showing
+    the last figures.
+    """
     path = tmp_path / store_file.NAME
     with Store(path):
-        pass  # makes it
+        pass  # makes an empty one
     with dashboard(path) as url:
         opened = visit(url)
         page = opened.open()
+
+        # Two rounds by another process, and a third one under way.
         words = f"--rounds 2 --no-report --quiet --store {path} --name {sample_store.NAME}"
         rig.tern("serve", "--fleet", "simulated:50", *words.split(), cwd=tmp_path, code=0)
         opened.wait_for_tile("rounds ended", "2")
@@ -165,6 +170,7 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
             sample_store.report(store, 3, range(1, 31))
             page.wait_for_selector("text=Round 3: 30 of the 50 reports")
 
+        # The store goes away, comes back locked, and is free again.
         away = path.with_name("away.sqlite")
         path.rename(away)
         page.wait_for_selector(".note:visible >> text=not there any more")
@@ -174,7 +180,7 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
             page.wait_for_selector(".note:visible >> text=locked")
             assert opened.tile("rounds ended") == "2"
         page.wait_for_selector(".note", state="hidden")
-    assert not opened.complaints
+    assert not opened.complaints, "no error in the browser"
 
 
 @contextmanager
@@ -198,6 +204,10 @@ def forms_of(key):
 @second_group
 @pytest.mark.slow
 def test_the_page_serves_no_key_and_no_password(small, visit):
+    """Whoever sees the live page must not be able to act as a device or as the fleet. All that the
+    server has sent for all sections of the page is searched for their keys, in any form, and
+    passwords.
+    """
     keys = [sample_store.key_of(device) for device in range(1, 51)]
     opened = visit(small)
     opened.open()
@@ -205,12 +215,13 @@ def test_the_page_serves_no_key_and_no_password(small, visit):
 
     served = b"\0".join(opened.received())
 
+    # What is searched is not empty: a mechanism comes in a response, a board in a frame of a socket.
     assert len(shown) == len(SECTIONS)
-    assert b"three-outputs" in served, "bodies are searched"
-    assert b"greenhouse-00042" in served, "frames are searched"
+    assert b"three-outputs" in served
+    assert b"greenhouse-00042" in served
     for key in (*keys, sample_store.FLEET_KEY):
         for form in forms_of(key):
-            part = form.rstrip(b"=")[:20]
+            part = form.rstrip(b"=")[:20]  # a part would be too much, too
             assert part not in served
     for key in keys:
         assert mqtt.password(key).encode() not in served
@@ -225,6 +236,10 @@ WIDE = """() => [...document.querySelectorAll("body :not(svg *)")].filter(e => e
 @needs_browser
 @second_group
 def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path, visit):
+    """All texts of boards and sites in this store are hostile: scripts, tags, characters that
+    reverse a line, 10 kB in a row. The live page shows them as text: none of them runs, and the
+    page still fits a phone.
+    """
     phone = 390  # pixels
     store = sample_store.make(tmp_path / "runs", 50) / store_file.NAME
     sample_store.fill_with_hostile_text(store)
@@ -238,7 +253,8 @@ def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path,
             heading = page.get_by_role("heading", level=1).inner_text()
             assert heading.startswith("greenhouses <script>"), section
             assert opened.tile("rounds ended") == "12"
-            assert page.evaluate("document.documentElement.scrollHeight") < 5000, "10 kB are cut"
+            height = page.evaluate("document.documentElement.scrollHeight")
+            assert height < 5000, "pixels: long texts are cut"
             if section == "Fleet":
                 page.get_by_label("search boards").fill("reversed")
                 page.wait_for_selector(".ag-row[row-index='0'] >> text=\\u202e\\u2066reversed")
@@ -263,8 +279,12 @@ def spoil_result(value, names):
 
 @needs_browser
 def test_a_report_with_hostile_names_is_text_and_fits_its_window(tmp_path, visit):
+    """The names in the result of this run are hostile, such as scripts and characters that reverse
+    a line. The page that `tern runs --draw` makes of it shows them as text, and still fits a phone.
+    """
     words = "--dataset flights-table --fleet simulated:500 --quiet --name r --no-report"
     rig.tern("collect", *words.split(), cwd=tmp_path, code=0)
+    # Replace every text in its result, and draw its page from that.
     path = tmp_path / "runs" / "r" / "result.json"
     result = spoil_result(json.loads(path.read_text()), itertools.cycle(sample_store.HOSTILE))
     result["dataset"] = " ".join(sample_store.HOSTILE)
@@ -325,6 +345,9 @@ def test_requests_to_other_hosts_are_refused(small, address, path):
 
 @second_group
 def test_a_socket_is_opened_by_the_page_itself_alone(small, address):
+    """The live page gets its figures over a WebSocket, which browsers also let pages of other sites
+    open. The server looks at the Origin, and refuses those.
+    """
     for origin in ("http://evil.example", "null", f"https://{address}"):
         assert ask(small, SOCKET, **UPGRADE, Origin=origin) == FORBIDDEN
     assert ask(small, SOCKET, **UPGRADE, Origin=f"http://{address}") == SWITCHING_PROTOCOLS
@@ -340,6 +363,9 @@ def test_nothing_but_the_page_is_served(small):
 @second_group
 @pytest.mark.slow
 def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micropython):
+    """The live page is open while the process of a run is killed in its second round of four: it
+    says that the process is gone. When the run is resumed, the page follows it to its end.
+    """
     options = "--reports 80 --group 20 --epsilon 2 --fleet emulated:1 --no-report --name run"
     host = rig.Train(*options.split(), cwd=tmp_path, stop_after=30)
     host.wait_until_stopped()  # in the second of four rounds

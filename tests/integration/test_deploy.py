@@ -49,6 +49,9 @@ def hiding_paths(repl, files, before=""):
     ids=["never ends", "resets the board", "is broken"],
 )
 def test_what_hides_the_library_is_found_and_not_run(board, text):
+    """A file that MicroPython would import instead of a module of the library, or of one that this
+    needs, is found by its name: to import it, and see, might hang or reset the board.
+    """
     paths = ("/hashlib.py", "/os.py", "/tern.py")
     assert hiding_paths(board, dict.fromkeys(paths, text)) == paths
 
@@ -70,11 +73,17 @@ def test_files_that_hide_nothing_stay(board):
 
 @pytest.mark.parametrize("folder", ["lib", "/lib2"], ids=["relative path", "other library"])
 def test_the_library_does_not_hide_itself_where_its_folder_comes_first(board, folder):
+    """Where the folder of the library is searched first, nothing hides the library, not even
+    /tern.py.
+    """
     files = {"/lib/tern/__init__.py": b"", "/lib2/tern/__init__.py": b"", "/tern.py": b""}
     assert hiding_paths(board, files, f"import sys\nsys.path.insert(0, {folder!r})") == ()
 
 
 def test_files_in_another_folder_of_the_path_hide_the_library(board):
+    """A program may have changed the folders in which MicroPython looks for modules: a relative
+    one, and even an entry that is no text.
+    """
     paths = ("/data/more/tern.py", "/data/tern.py")
     change_path = (
         "import sys, os\nos.chdir('/data')\nsys.path.insert(0, 'more')\nsys.path.append(5)"
@@ -83,9 +92,13 @@ def test_files_in_another_folder_of_the_path_hide_the_library(board):
 
 
 def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board):
+    """No file of the user's is overwritten."""
     board.write_file("/tern.py", b"new")
     board.write_file("/tern.py.hidden", b"old")
-    hiding.rename(board, hiding.new_paths(board, hiding.find(board, FILES)))
+
+    hiding_files = hiding.find(board, FILES)
+    hiding.rename(board, hiding.new_paths(board, hiding_files))
+
     assert board.read_file("/tern.py.hidden.hidden") == b"new"
     assert board.read_file("/tern.py.hidden") == b"old"
 
@@ -104,14 +117,19 @@ def deployed(tmp_path_factory):
 
 
 def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(deployed):
+    """A folder /tern on a board is imported before the library in /lib, and so hides it. `tern
+    deploy` refuses to install beside it, unless the user allows it to rename the folder.
+    """
     with Repl(deployed) as repl:
         repl.write_file("/tern/__init__.py", b'__version__ = "0.0.9"\n')
+
     refused = rig.tern("deploy", deployed, code=errors.USAGE)
     assert "rename /tern on the board" in refused.err
     assert "--yes" in refused.err
+
     result = rig.tern("deploy", deployed, "--yes", "--json").json
     assert result["moved"] == ["/tern"]
-    assert "tern 0.0.9" not in result["hello"]
+    assert "tern 0.0.9" not in result["hello"], "the library in /lib runs"
     with Repl(deployed, visits=True) as repl:
         assert repl.read_file("/tern.hidden/__init__.py") == b'__version__ = "0.0.9"\n'
 
@@ -120,10 +138,14 @@ NAMES = (b"/l\xe4rm.csv", b"/\xff\xfe", "/日本".encode(), b"/" + b"x" * 200)
 
 
 def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed):
+    """A board may have files whose names are not UTF-8. It serves all the same, and a deployment
+    leaves them there.
+    """
     with Repl(deployed, visits=True) as repl:
         for name in NAMES:
             repl.run(f"open({name!r}, 'w').close()")
         repl.run("import os\nos.mkdir(b'/\\xe4')")
+
     assert deploy.wait_for_hello(deployed).text
     rig.tern("deploy", deployed, "--with", "local", code=0)
     with Repl(deployed) as repl:
@@ -145,10 +167,14 @@ run(board)
 
 
 def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
+    """The program mine.py of a user imports helper.py, and that a module of the library which
+    boards do not get by themselves. `tern deploy --main mine.py` installs all three.
+    """
     path = tmp_path / "mine.py"
     path.write_text(PROGRAM)
     (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
     result = tern("deploy", port, "--main", str(path), "--json").json
+
     assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
     assert (result["modules"], result["missing"]) == (["helper.py"], [])
     assert deploy.wait_for_hello(port).text.startswith("mine; ")
@@ -160,6 +186,7 @@ def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
 
 
 def test_a_program_that_crashes_at_once_is_no_success(port, tmp_path, tern):
+    """`tern deploy` waits for the program that it has installed, and shows where it failed."""
     program = tmp_path / "bad.py"
     program.write_text("import tern\n\n\ndef go():\n    return 1 / 0\n\n\ngo()\n")
     ended = tern("deploy", port, "--main", str(program), code=FAILED)

@@ -10,7 +10,8 @@ from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
 MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
-APPEND = """
+# Defines append(rows) on a board, as a program there adds records.
+DEFINE_APPEND = """
 from array import array
 from tern.recorder import Recorder
 def append(rows):
@@ -44,20 +45,26 @@ def port(tmp_path):
         yield machine.url
 
 
-def fill(port, path, rows):
+def fill_board(port, path, rows):
+    """Write rows to the board by `tern device records --fill`; return how many it has taken."""
     path.write_text(records.csv_of(rows))
     return rig.tern("device", "records", port, "--fill", path, "--json").json["filled"]
 
 
 def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):
+    """Records are the private data of a board. A user fills in 150 and then 20 from CSV files over
+    the serial port, and the board's own program appends 16 more. Read back into a file, they are
+    all there in this order.
+    """
     first, second, appended = rows_of(1, count=150), rows_of(2, count=20), rows_of(3, count=16)
-    assert fill(port, tmp_path / "first.csv", first) == 150
-    assert fill(port, tmp_path / "second.csv", second) == 20
+    assert fill_board(port, tmp_path / "first.csv", first) == 150
+    assert fill_board(port, tmp_path / "second.csv", second) == 20
     with Repl(port) as repl:
-        repl.run(f"{APPEND}append({appended.tolist()})")
+        repl.run(f"{DEFINE_APPEND}append({appended.tolist()})")
 
     output = tmp_path / "all.csv"
     rig.tern("device", "records", port, "--output", output, code=0)
 
-    assert own.read_csv(output).tolist() == np.concatenate([first, second, appended]).tolist()
+    expected = np.concatenate([first, second, appended])
+    assert own.read_csv(output).tolist() == expected.tolist()
     assert output.stat().st_mode & 0o077 == 0, "its owner alone may read it"

@@ -39,11 +39,15 @@ def test_there_are_pages_to_try():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
+    """A comment above a block of code in the documentation says what to do with it: write it to a
+    file, or run it, and with which exit code it ends. All blocks of a page run in one folder, one
+    after the other, so that what readers copy works.
+    """
     for kind, argument, language, code in BLOCK.findall(page.read_text()):
         if kind == "file":
             (tmp_path / argument).write_text(code)
             continue
-        for size in ("2000 ", "20000 ", "300000 "):  # of fleets; emulated boards take long
+        for size in ("2000 ", "20000 ", "300000 "):  # of fleets: smaller ones take less time
             code = code.replace(size, "500 ")
         program = ["sh", "-ec", code] if language == "sh" else [sys.executable, "-c", code]
         ended, said = run(program, tmp_path, 300)
@@ -117,13 +121,16 @@ def add_lines(script, lines):
 
 @pytest.mark.slow
 def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
-    """No line fails, and none spends what a later one needs."""
+    """All commands of README become one shell script, with smaller numbers (INSTEAD): no line
+    fails, and none spends what a later one needs, such as a budget or a name.
+    """
     pytest.importorskip("terngateway", reason="a part of README is about gateways")
     from harness.running_gateways import with_nats
 
     with_nats()
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+
     script = [AROUND]
     readme = (ROOT / "README.md").read_text()
     for language, code in re.findall(r"^```(sh|python)\n(.*?)^```", readme, re.M | re.S):
@@ -132,6 +139,7 @@ def test_readme_works_from_top_to_bottom_in_one_shell(tmp_path, micropython):
         elif code.startswith("import ternhost"):  # the other is a part of examples/minimal.py
             script.append(f"python - <<'END'\n{code}END")
     (tmp_path / "readme.sh").write_text("\n".join(script) + "\n")
+
     # In a session of its own: its end ends all that it began.
     ended, said = run(["sh", "readme.sh"], tmp_path, 2700, start_new_session=True)
     assert ended == 0, said

@@ -25,6 +25,10 @@ def ask(url, code, expression):
 
 
 def test_the_fast_core_computes_the_same_as_rp2040js(pytestconfig):
+    """The emulated Pico has a processor core of our own, for speed. From random states it executes
+    all 2**16 instruction words (but for those that the program below leaves out) as the emulator
+    rp2040js does.
+    """
     machine = cache.find_entry(pico_machine.MACHINE)
     states = 60 if pytestconfig.getoption("exhaustive") else 2
     command = ["node", Path(__file__).with_name("pico_core.mjs"), machine, str(states)]
@@ -34,17 +38,21 @@ def test_the_fast_core_computes_the_same_as_rp2040js(pytestconfig):
 
 
 def test_a_power_cut_loses_only_a_file_that_was_never_closed(tmp_path):
+    """As on a real Pico: its file system keeps every file that was closed, and nothing of one that
+    was being written.
+    """
     flash = tmp_path / "flash.bin"
     first = boot_pico(flash)
     with Repl(first.url) as repl:
         repl.write_file("/kept.txt", b"x" * 5000)
         repl.run("file = open('/open.txt', 'w')\nfile.write('never closed')")
         first.cut_power()
+
     with boot_pico(flash) as again:
-        assert ask(again.url, "import os", "os.stat('/kept.txt')[6]") == 5000
-        assert "open.txt" not in ask(
-            again.url, "", "[name for name in os.listdir('/') if os.stat(name)[6]]"
-        )
+        size = "os.stat(%s)[6]"
+        assert ask(again.url, "import os", size % "'/kept.txt'") == 5000
+        not_empty = f"[name for name in os.listdir('/') if {size % 'name'}]"
+        assert "open.txt" not in ask(again.url, "", not_empty)
 
 
 @pytest.mark.parametrize(("board", "kib"), [("pico", 1408), ("rv32", 2048)])
@@ -71,38 +79,56 @@ def measure():
 
 
 def test_a_seed_repeats_a_run_to_the_microsecond():
-    runs = []
+    """Of an emulated Pico, two runs with one seed get the same random bytes and take the same time;
+    another seed gives other bytes.
+    """
+    times_us, random_bytes = [], []
     for seed in (1, 1, 2):
         with boot_pico(seed=seed) as pico:
-            runs.append(ask(pico.url, MEASURE, "measure()"))
-    assert runs[0][1] == runs[1][1] != runs[2][1]
-    assert runs[0][0] == runs[1][0] > 0
+            us, data = ask(pico.url, MEASURE, "measure()")
+            times_us.append(us)
+            random_bytes.append(data)
+
+    first, again, other = random_bytes
+    assert first == again != other
+    assert times_us[0] == times_us[1] > 0
 
 
 # The loader on the emulated Pico, with a board's timer and reset, and programs that do not reach a
 
 
+# Programs that add a word to the file /ran; and one that hangs.
 TELL = "with open('/ran', 'a') as file:\n    file.write('%s\\n')\n"
 HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
-PATIENCE = 60.0  # seconds in which the emulated seconds of the trial pass
+SECONDS_FOR_THE_TRIAL = 60.0  # of a new program, whose time is emulated
 
 
-def boot(proven, state, number):
+def boot_file(proven, state, number):
+    """The content of /boot.bin: the proven folder (0: /lib, 1: /lib2), and the state and number of
+    the package in the other one.
+    """
     data = struct.pack(BOOT_FIELDS, MAGIC, proven, state, number)
     return data + struct.pack("<I", crc32(data))
 
 
 def test_a_program_that_hangs_is_reset_and_rolled_back(tmp_path):
+    """An update is tried once: the loader, main.py of the board, starts the new program in /lib2
+    under a timer. This one hangs, so the timer resets the board, and from then on the loader starts
+    the old program in /lib.
+    """
     flash = tmp_path / "flash.bin"
     with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
         repl.write_file("/lib/main.py", (TELL % "old").encode())
         repl.write_file("/lib2/main.py", (TELL % "new" + HANGS).encode())
-        repl.write_file("/boot.bin", boot(0, wire.RESTARTING, 5))
+        repl.write_file("/boot.bin", boot_file(proven=0, state=wire.RESTARTING, number=5))
         repl.write_file("/main.py", mpy.LOADER.read_bytes())
-        with pytest.raises(GoneError):
-            repl.execute("execfile('/main.py')", PATIENCE)
+
+        with pytest.raises(GoneError):  # the reset ends the serial port
+            repl.execute("execfile('/main.py')", SECONDS_FOR_THE_TRIAL)
+
     with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
-        assert repl.read_file("/boot.bin") == boot(0, wire.ROLLED_BACK, 5)
-        ran = repl.read_file("/ran").split()
-        assert ran[:2] == [b"new", b"old"]
-        assert set(ran[1:]) == {b"old"}
+        rolled_back = boot_file(proven=0, state=wire.ROLLED_BACK, number=5)
+        assert repl.read_file("/boot.bin") == rolled_back
+        tried_first, *later = repl.read_file("/ran").split()
+        assert tried_first == b"new"
+        assert set(later) == {b"old"}

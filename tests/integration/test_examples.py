@@ -123,14 +123,18 @@ FEATURES = 13  # of a record of the minimal example, the constant included
 
 @pytest.mark.slow
 def test_activity_boards_protect_runs_of_a_minute_and_use_the_model_that_they_get(tmp_path):
+    """In this example, 3 emulated boards train a recogniser of activities on windows of a motion
+    sensor. What is private is any minute of windows, 47 of them, with epsilon 20 for the board's
+    whole life. At the end the boards have the trained model, and recognise activities with it.
+    """
     size = ("--boards", "3", "--windows", "94", "--life", "20")
     result = json.loads(python(tmp_path, "activity/run.py", *size, "--json"))
 
     guarantee = Guarantee.from_json(result["guarantee"])
     assert guarantee.unit == 47  # windows of a minute
-    assert 0.9 * 20 < guarantee.bounds.epsilon <= 20  # --life
+    assert 0.9 * 20 < guarantee.bounds.epsilon <= 20, "most of --life is used"
     assert result["reports"] == result["boards"] * result["rounds"]
-    assert result["heap_free"] > 40_000  # bytes
+    assert result["heap_free"] > 40_000, "bytes for the rest of a program"
     assert result["live"] == result["the_same_windows"], "boards predict as the host does"
 
 
@@ -154,7 +158,10 @@ def test_thermostats_learn_to_be_wrong_less_often(tmp_path):
 
 
 def test_the_minimal_example_records_samples_with_labels(tmp_path):
-    """On MicroPython with the real library, and a simulated sensor."""
+    """The example runs on MicroPython with the real library. Its sensor is simulated (MACHINE): 20
+    batches of 64 samples, while a button, the label, is held half of the time. The example makes
+    records of features and a label of them, and keeps them in the files of the board.
+    """
     board, key = tmp_path / "board", new_keys([1])[1]
     no_record = np.zeros((1, FEATURES + 1), np.int16)
     provision_board(board, 1, [key], no_record, Policy(4_000_000, 4_000_000))
@@ -164,15 +171,15 @@ def test_the_minimal_example_records_samples_with_labels(tmp_path):
 
     recorder = Recorder(FEATURES)
     recorder.open(str(board))
+    assert recorder.count == 16
     labels = set()
-    row = array("h", [0] * (FEATURES + 1))
+    row = array("h", [0] * (FEATURES + 1))  # one record: features, the last of them 1, and a label
     for number in range(recorder.count):
         recorder.read(number, row)
         *_, constant, label = row
         assert constant == ONE
         labels.add(label)
-    assert recorder.count == 16
-    assert labels == {-ONE, ONE}
+    assert labels == {-ONE, ONE}, "the button was held, and was not"
 
 
 def run_without_a_host(program, board):

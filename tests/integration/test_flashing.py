@@ -125,6 +125,9 @@ def ledger(board):
     ids=["over the files", "another place"],
 )
 def test_a_firmware_that_costs_a_board_its_files_is_refused(board_with_ledger, box, make, reason):
+    """Among the files of a board is its ledger, which says how much privacy it has spent: flashing
+    new firmware must not lose it. These two would overwrite the files, or look for them elsewhere.
+    """
     refused = flash_file(board_with_ledger, box, make(image()), code=errors.USAGE)
 
     assert reason in refused.err
@@ -140,6 +143,9 @@ def test_files_survive_a_flash(board_with_ledger, box):
 
 
 def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader(tmp_path):
+    """A board in its boot loader cannot be asked whether it has files. So a firmware that brings
+    files of its own is not written to it.
+    """
     path = tmp_path / "bad.uf2"
     path.write_bytes(with_files(image()))
     volume = volume_of_another_board(tmp_path / "boot loader")
@@ -167,6 +173,9 @@ def flash_board(board, box, code):
 
 
 def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, mount):
+    """One board runs at the named port, and another one waits in its boot loader. `tern flash` does
+    not guess which one the user means.
+    """
     mount(lambda: [other])
     refused = flash_board(board, box, errors.USAGE)
     both = f"one runs on {board.url}, and one waits in its boot loader in {other}"
@@ -183,6 +192,10 @@ def test_up_flashes_no_board_that_runs_while_another_one_waits(tmp_path, board, 
 
 
 def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, mount):
+    """To be flashed, a Pico starts its boot loader and then appears as a USB volume. A volume that
+    appears just before the board was told to do so belongs to another board: nothing is written to
+    it.
+    """
     looks = itertools.count(1)
 
     def mount_points():
@@ -198,7 +211,10 @@ def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, bo
 def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
     box, board, other, mount, monkeypatch
 ):
-    """Such as a board that its watchdog restarts."""
+    """A board in its boot loader has left its serial port. This board was told to start its boot
+    loader and does not, as when its watchdog restarts it, while the volume of another board
+    appears. Nothing is written to that volume.
+    """
     enter_boot_loader = Mock()  # which the board does not do
     monkeypatch.setattr(flash_pico, "enter_boot_loader", enter_boot_loader)
     monkeypatch.setattr(flash_pico, "LEAVE_WAIT", 1.0)
@@ -212,16 +228,25 @@ def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
 def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
     box, board, mount, monkeypatch
 ):
+    """After flashing, the board is asked for its version. Here the firmware file is made to lack
+    it: so the board seems to run something else.
+    """
     monkeypatch.setattr(Image, "contains", lambda self, text: False)
     mount(lambda: [box / "volume"])
     assert "which is not the file's" in flash_board(board, box, errors.NO_DEVICE).err
 
 
 def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other, mount):
-    """Its program cannot be interrupted, and answers no question: no test can use it later."""
+    """A board at the named port cannot be interrupted, and answers no question; another board waits
+    in its boot loader. The user may mean the first, so the second is not flashed. Last in this
+    file: no test can use the silent board after it.
+    """
     with Repl(board.url) as prompt:
         silent = "import micropython, time\nmicropython.kbd_intr(-1)\ntime.sleep(3600)\n"
         prompt.write_file("/main.py", silent.encode())
         prompt.start_main()
     mount(lambda: [other])
-    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
+
+    refused = flash_board(board, box, errors.USAGE)
+
+    assert "nothing was changed" in refused.err

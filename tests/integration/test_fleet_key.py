@@ -144,7 +144,10 @@ def next_hello(client, board):
 
 
 def test_a_round_completes_though_the_key_is_rotated_in_it(fleet):
-    """One board is away when the round begins under the old key, and comes back under the new key."""
+    """The boards of a fleet share a key, under which they are asked all at once. One board is away
+    when a round begins under the old key, and comes back after the key was replaced. It gets the
+    new key, and all devices report, none of them asked by itself.
+    """
     *_, late_board = fleet.emulated.boards
     with fleet.host() as host:
         late_board.kill()
@@ -166,6 +169,9 @@ def test_a_round_completes_though_the_key_is_rotated_in_it(fleet):
 
 
 def test_boards_refuse_a_round_under_the_old_key(fleet, raw):
+    """An attacker knows a fleet key that has been replaced, as from a stolen board. No board
+    answers a round that he announces under it with a report: all refuse it.
+    """
     old = fleet.beside(keys.fleet_key)
     with fleet.host() as host:
         fleet.rotate()
@@ -175,7 +181,7 @@ def test_boards_refuse_a_round_under_the_old_key(fleet, raw):
     attacker = raw()
     attacker.publish("tern/round", fleet.announcement(old.key, number=2))
 
-    refused = (wire.BOARD, 2, wire.ERR_DEVICE, wire.FLEET)  # board, round, code, detail
+    refused = (wire.BOARD, 2, wire.ERR_DEVICE, wire.FLEET)  # by the board, round, code, detail
     answers = attacker.messages(60.0, BOARDS)
     assert len(answers) == BOARDS
     for topic, payload in answers:
@@ -200,20 +206,26 @@ def replaced(fleet):
 
 
 def test_boards_take_no_earlier_key(fleet, replaced, raw):
-    """They answer with a HELLO that has the epoch of the frame as its nonce, and their own."""
+    """Each fleet key has an epoch, which grows. An attacker sends the boards the frames again by
+    which they once got an earlier key. They answer with a HELLO that repeats the epoch of that
+    frame as its nonce, and names the newer one that they keep.
+    """
     (earlier, newest), (earlier_frames, _) = replaced
     attacker = raw()
 
     for board, frame in earlier_frames.items():
         attacker.publish(f"tern/down/{board}", frame)
         answer = next_hello(attacker, board)
-        assert answer.nonce == earlier
+        assert answer.nonce == earlier, "it answers this frame"
         assert answer.epoch == newest
 
     assert fleet.epochs() == [newest] * BOARDS
 
 
 def test_boards_take_no_key_that_was_sealed_for_another_board(fleet, replaced, raw):
+    """A fleet key is sent to each board sealed under a key of its own. The frame of one board is
+    sent to another one: that refuses it, and keeps the key that it has.
+    """
     (_, newest), (_, frames_by_board) = replaced
     board, other_board, *_ = NAMES
     attacker = raw()

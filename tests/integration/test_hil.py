@@ -55,6 +55,10 @@ def hil_results(hil_folder):
 
 
 def test_hil_says_how_the_tests_of_each_connected_board_went(hil_results):
+    """`tern hil` runs TESTS on all boards that a file (BOARD_MAP) lists as connected: one passes,
+    one fails a test, and one is missing at its port. The energy test is left out, for lack of a
+    meter.
+    """
     assert hil_results.keys() == {"one", "two", "three"}
     assert hil_results["one"].code == PASSED
     assert hil_results["two"].code == FAILED
@@ -64,12 +68,16 @@ def test_hil_says_how_the_tests_of_each_connected_board_went(hil_results):
 
 
 def test_hil_writes_a_page_and_a_junit_file_of_all_boards(hil_results, hil_folder):
+    """The results of the three boards are also there for people, as a page, and for machines, in
+    the format of JUnit.
+    """
     page = (hil_folder / "report.html").read_text()
     assert "FAILED" in page
     assert "left" in page  # a note of the map
     suites = ElementTree.parse(hil_folder / "junit.xml").findall("testsuite")
-    errors = [(suite.get("failures", "0"), suite.get("errors")) for suite in suites]
-    assert errors == [("0", "0"), ("1", "0"), ("0", "1")]
+    failures_and_errors = [(suite.get("failures", "0"), suite.get("errors")) for suite in suites]
+    # The first board passes, the second fails a test, and the third is missing.
+    assert failures_and_errors == [("0", "0"), ("1", "0"), ("0", "1")]
 
 
 def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
@@ -85,6 +93,10 @@ def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
+    """Device tests run on this computer, and with --port also on a board. The file of this test has
+    a test that passes only here, one that passes on both, and one that is left out on boards, since
+    flash endures only so many writes.
+    """
     (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
     (tmp_path / "test_it.py").write_text(
         "import sys\nfrom tern.fixed import saturate\nNEEDS = {'test_other': 'endurance'}\n\n"
@@ -96,7 +108,9 @@ def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
     with catalogue.boot(name) as board:
         command += ["--port", board.url, "--rootdir", tmp_path, tmp_path]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert ended.returncode == 1
+
+    assert ended.returncode == 1, "a test has failed"
+    # test_where runs on CPython, but fails on the board, with the line that failed there.
     assert "test_it.py::test_where PASSED" in ended.stdout
     assert "test_it.py::test_where[board] FAILED" in ended.stdout
     assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout

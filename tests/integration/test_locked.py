@@ -164,11 +164,17 @@ def booted_while_typing(flash, keys, monkeypatch, until):
 
 
 def test_no_key_opens_the_console_of_a_locked_board(flash, monkeypatch):
+    """An owner locks a board so that nobody who finds it can read its keys over USB. All keys that
+    open the console of MicroPython are typed at it, while it starts and afterwards: no prompt
+    appears, and the board still serves its host.
+    """
+
     def has_typed_all(typist):
         return typist.typed > PRESSES * len(KEYS)
 
     with booted_while_typing(flash, KEYS, monkeypatch, has_typed_all) as (typist, board):
-        output = typist.output + type_keys(board.url, b"".join(KEYS), times=20)
+        output_at_start = typist.output
+        output = output_at_start + type_keys(board.url, b"".join(KEYS), times=20)
 
         assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040"), "it still serves"
@@ -217,6 +223,9 @@ def updatable(prompt):
     ids=["before its trial", "on trial", "confirmed in the field"],
 )
 def test_a_board_whose_loader_may_start_an_update_is_not_locked(updatable, proven, state):
+    """An update that the board has got may not keep the console closed. So `tern provision --lock`
+    refuses while the loader would start one instead of main.py.
+    """
     with pytest.raises(UsageError, match="does not start"):
         lock.check(updatable(proven, state), network=False)
 
@@ -226,6 +235,7 @@ def test_a_board_whose_update_was_rolled_back_can_be_locked(updatable):
 
 
 def test_locking_needs_a_confirmation(quick, tmp_path):
+    """A lock can be undone only by erasing the flash, so the user has to say --yes."""
     words = f"--store {tmp_path}/s.sqlite --device 7 --dataset flights --lock".split()
     refused = rig.tern("provision", quick.url, *words, code=USAGE)
     assert "Undo: erase the whole flash" in refused.err
@@ -233,6 +243,7 @@ def test_locking_needs_a_confirmation(quick, tmp_path):
 
 
 def test_a_locked_board_with_a_broker_closes_its_port(copied):
+    """It talks to its host over the network, so it prints nothing at its USB port."""
     config = Broker("broker.example", 1883).files()
     flash_image.add(copied, {**config, **lock.files(network=True)})
     with boot_pico(copied) as board:

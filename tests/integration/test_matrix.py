@@ -85,6 +85,10 @@ def fleet(request, tmp_path_factory):
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", RUNS)
 def test_every_algorithm_gets_all_reports_over_every_link(fleet, name):
+    """Each way of learning (RUNS) gets one report of each of 20 devices over each way of reaching
+    them: serial ports, a broker, an emulated chip, a simulation. Nothing is refused, nothing is
+    lost, and nobody is warned.
+    """
     algorithm, options, rounds = RUNS[name]
     warnings, counts = [], []
     watcher = Watcher(warn=warnings.append)
@@ -92,11 +96,14 @@ def test_every_algorithm_gets_all_reports_over_every_link(fleet, name):
         learn = run.algorithm.learn
 
         def learn_and_keep(result, devices):
+            """Keep how many values the algorithm gets in each round."""
             counts.append(sum(cohort.counts.sum() for cohort in result.cohorts))
             learn(result, devices)
 
         run.algorithm.learn = learn_and_keep
+
         result = run.run()
+
     assert warnings == []
     assert (exit_code(result), result["refusals"], result["rounds"]) == (OK, 0, rounds)
     assert result["reports"] == result["asked"] == CLIENTS

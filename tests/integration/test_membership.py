@@ -84,12 +84,18 @@ def test_a_board_stays_the_same_device(board, store):
 
 
 def test_a_ledger_is_never_overwritten(board, store, tmp_path):
+    """The ledger on a board says how much of its privacy budget is spent. Provisioning the board
+    again with other terms changes its client file and nothing else: otherwise a spent budget would
+    be fresh again.
+    """
     join(board, member(), store)
-    spent = spent_ledger(tmp_path, 100_000_000)
+    spent = spent_ledger(tmp_path, budget=100_000_000)  # micro-epsilon
     board.write_file(LEDGER, spent)
+
     changes = provision.plan(board, member(shapes=("table",)), store)
-    assert list(changes.write) == [CLIENTS]
     deploy.apply(board, changes)
+
+    assert list(changes.write) == [CLIENTS]
     assert board.read_file(LEDGER) == spent
 
 
@@ -99,6 +105,9 @@ def test_a_ledger_is_never_overwritten(board, store, tmp_path):
     ids=["the same", "of another shape", "of less"],
 )
 def test_a_lost_ledger_is_not_replaced(board, store, wanted):
+    """The ledger on a board says how much of its privacy budget is spent. Once it is lost, nobody
+    knows: a new one, on whatever terms, would give the whole budget again.
+    """
     join(board, member(), store)
     board.remove(LEDGER)
     with pytest.raises(RefusedError, match="lost its ledger"):
@@ -106,6 +115,7 @@ def test_a_lost_ledger_is_not_replaced(board, store, wanted):
 
 
 def test_a_lost_ledger_is_not_replaced_by_another_store(board, store, tmp_path):
+    """Nor does a fresh store, which has never heard of the board, give it a new ledger."""
     join(board, member(), store)
     board.remove(LEDGER)
     with Store(tmp_path / "fresh.sqlite") as fresh:
@@ -116,6 +126,7 @@ def test_a_lost_ledger_is_not_replaced_by_another_store(board, store, tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"what it has released" * 4], ids=["empty", "garbage"])
 def test_a_damaged_ledger_counts_as_lost(board, store, damage):
+    """A file that is not a ledger tells as little of what is spent as none."""
     join(board, member(), store)
     board.write_file(LEDGER, damage)
     with pytest.raises(RefusedError, match=r"bad ledger .* nobody knows"):
@@ -123,6 +134,7 @@ def test_a_damaged_ledger_counts_as_lost(board, store, damage):
 
 
 def test_a_budget_for_life_is_not_raised(board, store):
+    """The people whose data a device holds were promised its first budget."""
     join(board, member(budget="12.345678"), store)
     message = r"7 was set to 12\.345678 for life and cannot be raised to 20$"
     with pytest.raises(UsageError, match=message) as caught:
@@ -131,6 +143,9 @@ def test_a_budget_for_life_is_not_raised(board, store):
 
 
 def test_a_budget_is_lowered_and_raised_below_that_of_the_ledger(board, store):
+    """A lower budget stands in the client file alone; the ledger keeps the first one, up to which
+    it may be raised again.
+    """
     join(board, member(budget="12.345678"), store)
     join(board, member(budget="5"), store)
     assert list(provision.plan(board, member(budget="12.345678"), store).write) == [CLIENTS]
@@ -144,12 +159,16 @@ def of_records(unit=60, **fields):
 
 @pytest.mark.parametrize("unit", [0, 1], ids=["device", "record"])
 def test_a_unit_stays_for_life(board, store, unit):
+    """A device protects a unit of data: here runs of 60 consecutive records. It cannot be changed
+    to its single records, or to all of them, since what it has spent was counted for the first one.
+    """
     join(board, of_records(unit=60), store)
     with pytest.raises(UsageError, match="device 7 protects one run of 60 consecutive records"):
         provision.plan(board, of_records(unit=unit), store)
 
 
 def test_a_measure_stays_for_life(board, store):
+    """A ledger counts either epsilon or rho (of zCDP), and their sums cannot be converted."""
     join(board, of_records(), store)
     with pytest.raises(UsageError, match="the ledger of device 7 counts rho for life"):
         provision.plan(board, member(settings={"unit": 60}), store)
@@ -176,6 +195,9 @@ def erased_after_rounds(erased, store):
 
 
 def test_an_erased_board_has_no_second_budget(erased, store):
+    """The board's flash was erased, and its ledger with it, but the store remembers device 7.
+    Provisioned as if it were new, the board would spend its budget a second time.
+    """
     with pytest.raises(RefusedError, match=r"lived before.* of a ledger of epsilon 10$") as caught:
         provision.plan(erased, member(budget="10"), store)
     assert caught.value.hint.startswith("go on with --again: ")
@@ -195,30 +217,43 @@ def test_an_erased_board_has_no_second_budget(erased, store):
     ],
 )
 def test_a_second_life_gets_what_the_first_left(erased_after_rounds, store, budget, error, message):
+    """With `again` the owner may provision the erased board. It was asked in two rounds of epsilon
+    2, so 4 counts as spent: a budget of 4 leaves nothing, and the budget of 10 cannot grow.
+    """
     with pytest.raises(error, match=message):
         provision.plan(erased_after_rounds, member(budget=budget, again=True), store)
 
 
 def test_a_device_begins_again_with_new_keys(erased_after_rounds, store, tmp_path):
-    key, fleet = store.keys()[7], fleet_key(store)
+    """The flash of device 7 was erased after two rounds. With `again`, the owner may provision it a
+    second time: it and its fleet then have new keys, and copies of its old files are worth nothing.
+    """
+    old_key, old_fleet = store.keys()[7], fleet_key(store)
     again = member(budget="10", again=True)
     changes = provision.plan(erased_after_rounds, again, store)
+    # Two rounds of epsilon 2 each.
     assert "epsilon 4 of 10 counts as spent, and its key and the fleet's are new" in changes.note
-    assert (store.keys()[7], fleet_key(store)) == (key, fleet), "a plan changes nothing"
+    assert (store.keys()[7], fleet_key(store)) == (old_key, old_fleet), "a plan changes nothing"
 
     provision.apply(erased_after_rounds, changes, again, store)
-    assert erased_after_rounds.read_file(CLIENTS)[4:36] == store.keys()[7] != key
+
+    key_on_board = erased_after_rounds.read_file(CLIENTS)[4:36]  # behind the id of the device
+    assert key_on_board == store.keys()[7] != old_key
+    new_fleet = fleet_key(store)
     path = tmp_path / storage.FLEET
     path.write_bytes(erased_after_rounds.read_file(FLEET))
-    new = fleet_key(store)
-    assert storage.read_fleet(str(path))[0::4] == (new.key, new.epoch)
-    assert new.key != fleet.key
-    assert new.epoch > fleet.epoch
+    fleet_key_on_board, *_, epoch_on_board = storage.read_fleet(str(path))[:5]
+    assert (fleet_key_on_board, epoch_on_board) == (new_fleet.key, new_fleet.epoch)
+    assert new_fleet.key != old_fleet.key
+    assert new_fleet.epoch > old_fleet.epoch
 
 
 def test_the_ledger_of_a_second_life_has_spent_what_the_first_did(
     erased_after_rounds, store, tmp_path
 ):
+    """An erased board is provisioned again. Its new ledger begins with the two rounds of epsilon 2
+    of its first life, in millionths.
+    """
     join(erased_after_rounds, member(budget="10", again=True), store)
     account = account_of(erased_after_rounds, tmp_path)
     assert (account.budget, account.spent, account.round) == (10_000_000, 4_000_000, 2)
@@ -226,12 +261,16 @@ def test_the_ledger_of_a_second_life_has_spent_what_the_first_did(
 
 
 def test_a_device_that_was_sent_updates_has_lived_before(board, store):
+    """An erased board that never had a round may still have had an update."""
     update_package.number_for(store, 7, b"content")
     with pytest.raises(RefusedError, match="the store knows of updates of its program"):
         provision.plan(board, member(), store)
 
 
 def test_a_device_with_its_own_key_only_has_a_key_that_stays(board, store):
+    """Such a device takes no questions to the whole fleet: it does not get the fleet's key, and its
+    file names the last epoch, so that it takes no later key either.
+    """
     alone = member(settings={"whole_fleet": False})
     join(board, alone, store)
     assert fleet_key(store).key not in board.read_file(FLEET)
@@ -275,6 +314,9 @@ def test_a_counter_needs_its_module(board, store):
 
 
 def test_a_counter_must_pay_for_the_budget(counting, store):
+    """A step of the chip's counter pays for `reserve` reports, 9 here, and one step of six is kept.
+    A budget of 100 is for 50 reports of epsilon 2: too many for five steps.
+    """
     with pytest.raises(UsageError, match="5 steps left, which pay for 45 reports") as caught:
         provision.plan(counting, bound(reserve=9), store)
     assert caught.value.hint == "--reserve 10"
@@ -282,18 +324,29 @@ def test_a_counter_must_pay_for_the_budget(counting, store):
 
 
 def test_fuses_burn_when_the_board_starts(counting, store):
+    """An old copy of a ledger would give a board its spent budget back. So a ledger can be bound to
+    a counter of one-time fuses in the chip: two for each of 6 steps, one burnt at the begin of the
+    step and one at its end. The first step begins at the first start of the board.
+    """
     join(counting, bound(), store)
+    # (begun, ended, all) steps
     assert counter.look(counting) == (0, 0, 6), "provisioning burns nothing by itself"
+
     counting.start_main()
     counting.close()
-    assert deploy.wait_for_hello(counting.name).budget == 100_000_000
+
+    assert deploy.wait_for_hello(counting.name).budget == 100_000_000  # micro-epsilon, all of it
     with Repl(counting.name) as repl:
         assert counter.look(repl) == (1, 1, 6)
-        assert not provision.plan(repl, bound(), store)
+        assert not provision.plan(repl, bound(), store), "the board is as provisioned"
 
 
 def test_an_old_copy_of_a_bound_ledger_is_refused(counting, store):
+    """The counter of the chip has counted on to its second step, but the ledger is still at the
+    first: it is an old copy, from before budget was spent.
+    """
     join(counting, bound(), store)
-    counting.write_file(COUNTER, bytes((1, 1, 1, 1)) + bytes(8))
+    two_steps_burnt = bytes((1, 1, 1, 1)) + bytes(8)
+    counting.write_file(COUNTER, two_steps_burnt)
     with pytest.raises(RefusedError, match="old copy of its ledger"):
         provision.plan(counting, member(), store)

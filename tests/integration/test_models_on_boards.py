@@ -52,6 +52,10 @@ def assert_same_predictions(board, model):
 
 
 def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boards, monkeypatch):
+    """After a round the host publishes a model, from which boards predict. One of two boards is off
+    then: the user is told which one, and it gets the model as soon as a host finds it again,
+    without another round.
+    """
     monkeypatch.setattr("ternhost.reach.ports.driver._MODEL_TIMEOUT", 1.0)
     warnings = []
     ports = Ports([board.port for board in boards])
@@ -63,6 +67,7 @@ def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boar
             driver.open(number, [(question, [1])])
             driver.collect(number)
             store.end_round(number, "complete")
+
             absent_board.kill()
             driver.publish(Averaged(wire.LOGISTIC, [5] * rig.D, -14))
         (warning,) = warnings
@@ -83,6 +88,9 @@ def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boar
     ("model", "kind"), [("svm", wire.SVM), ("softmax", wire.SOFTMAX)], ids=["two classes", "eight"]
 )
 def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind):
+    """At the end of a run the boards have its last model in flash, whether it tells two classes
+    apart or eight. Each predicts the same as the host for any record.
+    """
     sizes = {"rounds": 2, "clients": 40, "records": 1, "dimension": rig.D}
     if kind == wire.SOFTMAX:
         sizes["labels"] = 8

@@ -106,6 +106,7 @@ TOPICS_OF_OTHERS = (
 
 @pytest.mark.usefixtures("mosquitto")
 def test_a_board_can_publish_on_its_own_topics_alone(listening, thief):
+    """With the password of device 2, a thief reaches the host under the name of device 2 alone."""
     for topic in TOPICS_OF_OTHERS:
         thief.publish(topic, b"forged", retain=True)
     thief.publish("tern/up/00000002", b"its own")
@@ -115,12 +116,15 @@ def test_a_board_can_publish_on_its_own_topics_alone(listening, thief):
 
 @pytest.mark.usefixtures("mosquitto")
 def test_a_board_reads_no_message_for_others(arena, listening, thief):
+    """With the password of device 2, a thief hears neither board 1's question nor its answer."""
     for topic in ("tern/up/+", "tern/down/00000001", "tern/down/+", "tern/hello/+", "#", "$SYS/#"):
         thief.subscribe(topic)
     request = round_frame(arena.keys[1], device=1, number=1)
+
     ask(listening, "tern/down/00000001", request, count=1)
+
     assert thief.arrived() == []
-    assert thief.subscribe("tern/model") != REFUSED_SUBSCRIPTION
+    assert thief.subscribe("tern/model") != REFUSED_SUBSCRIPTION, "the model is for all boards"
 
 
 @pytest.mark.usefixtures("mosquitto")
@@ -132,8 +136,12 @@ def test_a_client_needs_its_password(arena, password):
 
 @pytest.mark.usefixtures("mosquitto")
 def test_a_board_cannot_take_over_the_session_of_another(arena, listening):
+    """At a broker a new connection takes over the session of its client id. A thief who has the
+    password of device 2 gives the id of board 1: board 1 still gets the question, and answers for
+    its three devices.
+    """
     thief = board_client(arena.access, arena.keys, 2, client_id=mqtt.name(1))
-    ask(listening, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), 3)
+    ask(listening, "tern/round", round_frame(arena.fleet_key, wire.FLEET, 1), count=3)
     assert thief.arrived() == []
     thief.close()
 
@@ -161,9 +169,15 @@ def ends(lines):
 
 
 def test_a_device_that_is_revoked_is_refused_at_once(arena):
+    """One of three devices is revoked while a host serves rounds: its key is deleted from the
+    store. The next round already asks the two others alone, and does not count the answer of the
+    revoked one.
+    """
     process = serve(arena, interval=8, rounds=2)
     wait_for(lambda: arena.ended() == 1)
-    process.send_signal(signal.SIGSTOP)  # however long the command takes
+
+    # The host is halted meanwhile, so that the second round begins after the command.
+    process.send_signal(signal.SIGSTOP)
     rig.tern("device", "revoke", 2, "--store", arena.path, code=0)
     process.send_signal(signal.SIGCONT)
     first, second = ends(finish(process))
@@ -183,7 +197,9 @@ def announced(arena):
 
 
 def test_a_board_cannot_report_for_another_device(arena, thief):
-    """Neither with the password of device 2, nor with its key."""
+    """A thief has the broker's password and the key of device 2. Reports that he forges for devices
+    1 and 3, or under keys that he guesses, are not counted, under whichever name he sends them.
+    """
     (board,) = arena.fleet.boards
     board.kill()
     process = serve(arena, deadline=6, rounds=1)
@@ -202,6 +218,7 @@ def test_a_board_cannot_report_for_another_device(arena, thief):
 
     (end,) = ends(finish(process, code=NO_DEVICE))
     assert end["reports"] == 0
+    # One of each pair arrives: the broker has stopped the other.
     assert end["frames"]["forged"] == len(forgeries)
 
 
@@ -260,6 +277,11 @@ EXPECTED_FAULTS = {
 
 
 def test_counts_and_ledgers_agree_whatever_dies(tmp_path):
+    """Three boards of 20 clients answer six rounds over a network that drops, repeats, delays and
+    damages messages, while processes die and attackers send forged and flooding messages. In the
+    end all clients have been counted once a round, and what the host has counted is what their
+    ledgers have paid for.
+    """
     faults = Faults(3, drop=0.05, repeat=0.05, delay=0.05, truncate=0.02, flip=0.02, replay=0.05)
     rounds, clients = 6, 60
     with Arena(tmp_path, clients, boards=3, rounds=rounds, faults=faults, seed=3) as arena:
@@ -279,13 +301,18 @@ def test_counts_and_ledgers_agree_whatever_dies(tmp_path):
 
         summary = arena.summary()
         assert summary["accepted"] == rounds * clients
+
+        # The attacks have taken place, and the boards have refused the forged questions.
         assert sum(faults.injected.values()) > 20, "the network damaged many messages"
         assert summary["injected"].keys() >= EXPECTED_FAULTS
         assert {"not certified", "policy", "old round"} <= summary["refused_by_devices"].keys()
 
 
 def test_the_books_show_an_altered_report_and_a_replaced_ledger(arena):
-    """So the books of the test before would show a mistake."""
+    """Other tests compare the books at the end: the host's counts, its stored reports and the
+    ledgers of boards. Here a stored report and a ledger are falsified on purpose, and the
+    comparison finds both.
+    """
     assert arena.run([], timeout=180) == arena.rounds
     assert arena.end() == []
     alter_report(arena.path, number=3)

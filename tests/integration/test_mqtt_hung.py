@@ -228,6 +228,9 @@ def assert_no_waits(micropython, case, behave, **options):
 
 @pytest.mark.parametrize("case", SERVERS)
 def test_a_step_never_waits(micropython, case):
+    """A program on a board calls the broker's client in short steps. However the broker misbehaves
+    (SERVERS), no step waits for it; and after a while the client gives up, with a reason.
+    """
     error, reason = assert_no_waits(micropython, case, SERVERS[case])
     if case not in NOTICED_AT_ONCE:
         assert error == "the broker does not answer"
@@ -237,6 +240,7 @@ def test_a_step_never_waits(micropython, case):
 
 @pytest.mark.parametrize("case", ["silent", "no ping", "reads nothing", "floods"])
 def test_a_step_never_waits_with_tls(micropython, broker, case):
+    """The same behind TLS, where a library could wait for the rest of a record."""
     assert_no_waits(
         micropython, case, secured(broker, SERVERS[case]), authority=broker / DEVICE_AUTHORITY
     )
@@ -308,6 +312,9 @@ def lying_name_server():
 
 
 def test_the_address_is_found_among_wrong_answers(micropython):
+    """A board asks a name server for the address of its broker. Forged answers come before the
+    right one: with another id, of another name or sender, or of garbage.
+    """
     with lying_name_server() as port, socket.create_server(("127.0.0.1", 0)) as broker:
         result = rig.run_program(micropython, "-c", LOOK_UP, port, broker.getsockname()[1])
     assert result["end"] == "127.0.0.1"

@@ -47,6 +47,9 @@ async def connected(access):
 
 @asynchronous
 async def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
+    """A link is the host's connection to the broker of its boards. Its error tells a wrong
+    password, a certificate of another authority and a port without a broker apart.
+    """
     access = running.access
     other = configuration.write_configuration(
         tmp_path / "other", {}, configuration.BrokerOptions(port=access.port)
@@ -62,17 +65,24 @@ async def test_a_link_names_what_is_wrong_with_its_broker(running, tmp_path):
 
 @asynchronous
 async def test_a_link_connects_again_and_sends_nothing_stale(running):
+    """The broker dies and comes back. What the host sends in between is dropped, not kept for
+    later: a board must not pay for a question that is over. The host announces its current round
+    anew at each connection instead.
+    """
     link, connections = MqttLink(running.access), []
     link.on_connect = lambda: connections.append(
         link.announce(b"announcement %d" % len(connections))
     )
     await link.connect()
+
     await asyncio.to_thread(running.kill)
     await until(lambda: not link.connected)
     link.announce(b"stale")
     link.ask("00000001", b"stale")
     await asyncio.to_thread(running.start)
     await until(lambda: link.connected)
+
+    # What a board hears that connects now:
     reader = board_client(running.access, KEYS, 1)
     reader.subscribe("tern/down/00000001")
     reader.subscribe("tern/round")
@@ -81,25 +91,33 @@ async def test_a_link_connects_again_and_sends_nothing_stale(running):
     reader.close()
     await link.close()
     assert len(connections) == 2
-    assert [payload[2:] for _, payload in heard] == [b"announcement 1"]
+    packet_number_bytes = 2  # with which a payload at QoS 1 begins
+    payloads = [payload[packet_number_bytes:] for _, payload in heard]
+    assert payloads == [b"announcement 1"], "of the second connection, and of nothing else"
 
 
 @asynchronous
 async def test_a_link_waits_for_a_broker_that_is_not_there(running):
+    """With a patience in seconds the host's connection fails after it; with None it waits for as
+    long as it takes. Either way the host says once that it waits.
+    """
     running.close()
     link, messages = MqttLink(running.access), []
     link.on_waiting = messages.append
     with pytest.raises(DeviceError, match="does not answer"):
         await link.connect(patience=1.5)
     assert len(messages) == 1
+
     waiting = asyncio.create_task(link.connect(patience=None))
     await asyncio.sleep(2.5)
     assert not waiting.done()
+
     await asyncio.to_thread(running.start)
     await asyncio.wait_for(waiting, 60)
     await asyncio.wait_for(link.subscribed.wait(), 60)
     assert link.connected
     await link.close()
+
     assert len(messages) == 2, "once each time"
     assert "does not answer" in messages[0]
     assert messages[0].endswith("; waiting for it")
@@ -107,6 +125,7 @@ async def test_a_link_waits_for_a_broker_that_is_not_there(running):
 
 @asynchronous
 async def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, micropython):
+    """Both know two addresses of the broker, and nothing listens at the first."""
     nodes = "127.0.0.2,127.0.0.1"  # nothing listens at the first
     _, boards = rig.on_broker(tmp_path, 3, host=nodes, server="localhost", longest_pause_ms=500)
     with Mosquitto(tmp_path / "broker") as broker, EmulatedFleet(micropython, boards):

@@ -45,6 +45,10 @@ def open_to_others(directory):
     ["emulated", "rv32-emulated", pytest.param("pico-emulated", marks=pytest.mark.exhaustive)],
 )
 def test_the_files_of_a_board_are_closed_to_others(tmp_path, kind):
+    """The folder of an emulated board holds its key and its records. No other user of this computer
+    may read them, though the umask would let him, from the first start on and when the files are
+    there already.
+    """
     path, (directory,) = rig.provision(tmp_path, TWO_RECORDS, POLICY)
     question = Question(wire.SVM, parameters=[0] * FEATURES, exponent=-12, card=CARD, k=1)
     with Store(path) as store:
@@ -58,6 +62,7 @@ def test_the_files_of_a_board_are_closed_to_others(tmp_path, kind):
 
 
 def test_the_network_files_of_a_board_are_closed_to_others(tmp_path):
+    """Among them is mqtt.json, with the passwords of the Wi-Fi and of the broker."""
     path, (directory,) = rig.provision(tmp_path, TWO_RECORDS, POLICY)
     configuration.configure(tmp_path / "broker", path)
 

@@ -124,6 +124,9 @@ def relayed(desk):
 
 
 def test_a_relay_comes_back_to_a_broker_that_was_killed(relayed):
+    """A relay brings boards on USB cables to a broker. After the broker's restart they are there
+    again, and report.
+    """
     relayed.broker.kill()
     relayed.wait_for_log("waits for the broker at", 2)
     relayed.broker.start()
@@ -132,6 +135,10 @@ def test_a_relay_comes_back_to_a_broker_that_was_killed(relayed):
 
 
 def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(relayed):
+    """A relay brings boards on USB cables to a message broker. While cables are pulled and plugged
+    again, every round gets a report of every device, and every device pays once for each round.
+    """
+
     def pull_cables():
         for cable in (0, 1, 0):
             time.sleep(0.7)
@@ -141,10 +148,13 @@ def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(relayed):
 
     pulling = threading.Thread(target=pull_cables)
     pulling.start()
+    # Rounds until all cables are back, of two kinds in turn: all devices are asked at once, or each
+    # by itself.
     rounds = 0
     while rounds < 4 or (pulling.is_alive() and rounds < 19):  # the budget is for 20 rounds
         rounds += 1
         relayed.round(rounds, alone=rounds % 2 == 0)
     pulling.join()
 
-    assert {spent for spent, _, _ in relayed.site.ledgers().values()} == {rounds * rig.COST}
+    accounts = relayed.site.ledgers().values()  # (spent, last round, its report)
+    assert {spent for spent, _, _ in accounts} == {rounds * rig.COST}

@@ -41,8 +41,9 @@ def processor_of(repl):
     "name", ["m33", "xtensa", *(pytest.param(name, marks=EXHAUSTIVE) for name in ("pico", "rv32"))]
 )
 def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
-    """Code of the pinned compiler; and a card, a gradient and a report of the library, byte for
-    byte.
+    """A compiler or a processor with a fault could make a board's noise wrong, and nobody would see
+    it. The board compiles and runs trial code, and computes a card (the table from which it draws),
+    a gradient and a report: all as on this computer, byte for byte.
     """
     flash = tmp_path / "flash.bin"
     flash_image.fill(name, flash, deploy.library_files)
@@ -67,6 +68,10 @@ def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
 def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
     miscompiling, name, error, tmp_path
 ):
+    """Version 1.25.0 of the compiler makes wrong machine code for two processors, each with errors
+    of its own. `tern deploy` finds them by trial code on the board, names them and the version to
+    install, and leaves no file there.
+    """
     flash = tmp_path / "flash.bin"
     with catalogue.boot(name, flash) as board:
         ended = rig.tern("deploy", board.url, code=1)
@@ -74,7 +79,8 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
     assert error in ended.err
     assert f"pip install {mpy.COMPILER}" in ended.err
     with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
-        assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
+        deployed = [path for path in repl.directory("/") if not path.startswith("/tern-check")]
+        assert not deployed
 
 
 @pytest.fixture
@@ -95,6 +101,10 @@ def install_altered(repl, module, right, wrong):
 
 
 def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deployment(flash):
+    """The library that is installed here shifts a number by one bit too few when it draws. The
+    check on the board finds it before the board may start it: main.py is missing. The next
+    deployment writes just these two files.
+    """
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
             install_altered(repl, "sampler", right="rest >> 22)", wrong="rest >> 21)")
@@ -105,6 +115,9 @@ def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deploy
 
 
 def test_after_a_library_that_crashes_the_program_before_is_back(flash):
+    """The library that is installed here crashes the board when it is checked. After the next start
+    of the board, the library from before is back, whole, and no copies are left over.
+    """
     wrong = "ptr32(3)[0] = nothing = 0"  # a store at an address that is not aligned
     with (
         catalogue.boot("rv32", flash) as board,
@@ -115,11 +128,15 @@ def test_after_a_library_that_crashes_the_program_before_is_back(flash):
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
         _, changes = deploy.plan(repl)
         assert not changes, "it is whole"
-        assert not [path for path in repl.directory("/") if path.endswith(deploy.UNDO)]
+        copies = [path for path in repl.directory("/") if path.endswith(deploy.UNDO)]
+        assert not copies
 
 
 def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
-    """Even if the library is not in /lib, as when it is frozen."""
+    """A device with a key may report, so its library must compute right. This one computes a wrong
+    gradient; and it is found though it is not in /lib, where `tern deploy` puts it, but frozen into
+    the firmware or elsewhere.
+    """
     text = altered("tern.gradient", "shift = 14 -", "shift = 13 -")
 
     def wrong(machine):

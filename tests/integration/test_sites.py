@@ -116,37 +116,48 @@ def is_retained(client, topic):
 
 
 def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged):
+    """The boards of a site connect to a broker there, and a bridge joins it to the central broker
+    of the host. What boards and host send passes both ways. Rounds, models and hellos are retained,
+    so that a board that comes late gets them at its site.
+    """
     board = bridged.board(1, will=("tern/hello/00000001", b""))
     board.subscribe("tern/down/00000001")
     board.subscribe("tern/round")
+
+    # From the board to the host,
     board.publish("tern/hello/00000001", b"hello", retain=True)
     assert bridged.heard("tern/hello/00000001") == b"hello"
     board.publish("tern/up/00000001", b"report")
     assert bridged.heard("tern/up/00000001") == b"report"
+    # and from the host to the board.
     bridged.host.publish("tern/down/00000001", b"question")
     assert bridged.heard("tern/down/00000001", board) == b"question"
     bridged.host.publish("tern/round", b"round", retain=True)
     assert bridged.heard("tern/round", board) == b"round"
     bridged.host.publish("tern/model", b"model", retain=True)
 
+    # Who connects later gets what is retained.
     bridged.host = bridged.connect_host()  # replaces the first connection
     assert is_retained(bridged.host, "tern/hello/00000001")
     late_board = bridged.board(2)
     assert is_retained(late_board, "tern/round"), "at its site"
     wait_for(lambda: is_retained(late_board, "tern/model"))
+
     board.close()
     assert bridged.heard("tern/hello/00000001") == b"", "its will"
 
 
 def test_only_the_last_round_passes_to_a_site_that_was_cut_off(bridged):
-    """Each of them would cost a report."""
+    """The host has announced five rounds while a site had no connection. Its boards hear of the
+    last one alone: they would answer, and pay for, each of them.
+    """
     bridged.site.kill()
-    assert bridged.heard("tern/site/lab") == b"0"
+    assert bridged.heard("tern/site/lab") == b"0", "the site is gone"
     for number in range(5):
         bridged.host.publish("tern/round", b"missed %d" % number, retain=True)
 
     bridged.site.start()
-    assert bridged.heard("tern/site/lab") == b"1"
+    assert bridged.heard("tern/site/lab") == b"1", "it is back"
     board = bridged.board(1)
     board.subscribe("tern/round")
 
@@ -207,6 +218,9 @@ def test_a_site_publishes_for_its_boards_alone(bridged):
 
 
 def test_a_site_reads_only_what_is_for_its_boards(bridged):
+    """With the site's password at the central broker, a thief subscribes to everything, and hears
+    only what is sent to boards of that site.
+    """
     thief = bridged.thief()
     for topic in ("#", "tern/up/+", "tern/hello/+", "tern/site/+", "tern/down/+"):
         thief.subscribe(topic)

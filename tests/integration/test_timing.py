@@ -41,7 +41,11 @@ def assert_all_reports(answers):
 
 
 def test_without_a_slot_the_time_of_a_report_depends_on_the_data(pico):
-    answers = pico.answers(BATCH, 0, 0, ROUNDS)
+    """Of two clients with opposite records, one also has far more of them. Without a slot, each
+    report leaves once it is computed, and the times of the two differ: they tell something about
+    the data.
+    """
+    answers = pico.answers(BATCH, slot=0, beat=0, rounds=ROUNDS)
     assert_all_reports(answers)
     assert slots.depends_on_data(answers)
 
@@ -49,12 +53,18 @@ def test_without_a_slot_the_time_of_a_report_depends_on_the_data(pico):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("task", [True, False], ids=["task", "serve"])
 def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
-    """task: a program's task serves the link."""
-    answers = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
+    """A slot is a fixed time, here 500 ms, at whose end a board sends its answer, however early it
+    was computed. So the times of reports tell nothing about the data of two clients with opposite
+    records. The board serves its link by itself, or a task of a program does.
+    """
+    answers = pico.answers(BATCH, slot=SLOT, beat=SLOT, rounds=ROUNDS, task=task)
+
     assert_all_reports(answers)
     assert not slots.depends_on_data(answers)
-    poll_ms = 5 if task else 0  # until it looks for the next frame
-    for _, _, us in answers[1:]:
+    poll_ms = 5 if task else 0  # a task sleeps so long between two looks for a frame
+    # The first is timed from its question, the others from the report before.
+    _, *later_answers = answers
+    for _, _, us in later_answers:
         assert at_end_of(SLOT + poll_ms, us)
 
 
@@ -62,11 +72,18 @@ def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
 def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case):
-    beat = case.slot * 15 // 16  # the slowest of 400 reports took 7 / 8 of the slot
-    answers = pico.answers(case, case.slot, beat)
+    """A board refuses a question if an upper bound on its work exceeds the slot, the fixed time at
+    whose end the answer is sent. If a bound were too low, answers would be late, by times that
+    depend on the data. So the questions with the most work are asked in the shortest slot that
+    admits them, and the answers are even sent a little before its end.
+    """
+    sent_after_ms = case.slot * 15 // 16  # the slowest of 400 reports took 7 / 8 of the slot
+
+    answers = pico.answers(case, slot=case.slot, beat=sent_after_ms)
+
     assert_all_reports(answers)
     for _, _, us in answers:
-        assert at_end_of(beat, us)
+        assert at_end_of(sent_after_ms, us)
 
 
 def wake_frames(number):
@@ -102,10 +119,12 @@ def assert_alike(events, expected):
 def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(
     name, sampled
 ):
-    """Of boards with 0 to 2,048 records, report by report, in a wake and beside tasks.
-
-    In simulated time, or in instructions (1,000 a microsecond).
+    """Boards whose programs have collected from 0 to 2,048 records are asked the same questions.
+    They work for different times, but send the same frames at the same times, whether they wake for
+    a moment or run beside other tasks. Times are simulated, or counted in instructions (1,000 a
+    microsecond).
     """
+    # To wake_frames(): a question twice, another one of its number, a new one, an old number again.
     answers = [wire.REPORT, wire.REPORT, wire.ERROR, wire.REPORT, wire.ERROR]
     boards = sampled(slots.COLLECTED, 2)  # without records, and with the most
     no_records, most_records = boards[0], boards[-1]
@@ -122,8 +141,9 @@ def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_
             assert kinds_of_frames(events[no_records]) == answers
             for collected in boards:
                 assert_alike(events[collected], events[no_records])
-            # The work of the first report shows how many records there are.
-            assert work[most_records][0] > 1.5 * work[no_records][0]
+            # The work, which nobody sees, does depend on the records: else this shows nothing.
+            of_first_report = 0
+            assert work[most_records][of_first_report] > 1.5 * work[no_records][of_first_report]
 
 
 def require_within_bound_and_alike(board, *counts):
@@ -150,7 +170,10 @@ def require_within_bound_and_alike(board, *counts):
     ids=["d=28", "d=128", "most records"],
 )
 def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, capacity, counts):
-    # It once did: to find a record took the longer, the more segments there were.
+    """A board answers with a noisy sum over its records, which lie in segments, the files of its
+    flash. It once took the longer to find a record, the more segments there were. Now boards with
+    few and with many records send the same at the same times.
+    """
     card = slots.total(60, 32, 32)
     case = slots.Case("a sum", wire.LOGISTIC, card, d, k=d + 1, records=capacity, anew=False)
     board = ProgramBoard(d, capacity, hold=8, bound=capacity, unit=60, cases=(case,))
@@ -163,15 +186,20 @@ def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, 
 def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(
     number,
 ):
+    """The sizes of the program's recorder, which keeps its records, are drawn at random, and so are
+    the questions. With no record and with all that fit, the work stays within the bound by which
+    the board admits a question, and what is seen of the board is the same.
+    """
     board = program_boards.drawn(number)
     require_within_bound_and_alike(board, 0, board.capacity)
 
 
 @pytest.mark.slow
 def test_a_report_about_a_vector_takes_as_many_cycles_for_any(tmp_path, sampled):
-    """... random ones, zeros, ties and extremes: each leaf, and the whole draw.
-
-    The counter may round by one cycle.
+    """A projection card, one kind of the tables that a board draws its reports from, hides a whole
+    vector in a report. Each step of its computation, and the draw as a whole, takes the same number
+    of processor cycles for random vectors, zeros, ties and extremes: time tells nothing about the
+    vector.
     """
     made, program = prepared_flash.deployed("pico"), Path(__file__).with_name("cycles_program.py")
     flash = tmp_path / "flash.bin"
@@ -180,8 +208,10 @@ def test_a_report_about_a_vector_takes_as_many_cycles_for_any(tmp_path, sampled)
     flash_image.add(flash, {f"/lib/{program.stem}.mpy": compiled})
     with boot_pico(flash, seed=1, skip_idle=True) as running, Repl(running.url) as repl:
         repl.run(f"from {program.stem} import *")
-        for n in (1, 5, 7):
+        for n in (1, 5, 7):  # vectors of 2**n values
             for count in sampled((60, 1200), 1):  # 12 kinds of vectors, 5 kinds of draws
+                # (least, most) of each step of the computation, by cycles_program.leaves
                 cycles = repl.evaluate(f"leaves({n}, {count})", 600)
                 print(f"N = {1 << n}: norm, spread, rotate, find, draw: {cycles}")
-                assert all(most - least <= 1 for least, most in cycles), (n, cycles)
+                rounding = 1  # of the counter
+                assert all(most - least <= rounding for least, most in cycles), (n, cycles)

@@ -168,7 +168,10 @@ def update(board, text, tmp_path):
 
 
 def test_a_board_on_a_port_takes_one_update_after_the_other(field_board, tmp_path):
-    """The two places of programs on a board take turns."""
+    """A board has two places for programs, which take turns: a new program goes into the other
+    place, is tried, and is then confirmed. Two updates in a row leave keys, records and ledgers as
+    they are.
+    """
     files_before = kept(field_board.directory)
     for name, place in (("new", 1), ("newer", 0)):
         code, result = update(field_board, source(name), tmp_path)
@@ -177,13 +180,16 @@ def test_a_board_on_a_port_takes_one_update_after_the_other(field_board, tmp_pat
         assert code == 0
         assert board["state"] == "confirmed"
         assert boot(field_board.directory) == (place, wire.CONFIRMED, board["package"])
-        field_board.kill()
+        field_board.kill()  # a power cut, after which the new program starts again
         assert name_of(field_board) == name
     assert kept(field_board.directory) == files_before
 
 
 @pytest.mark.parametrize("text", ["raise ValueError\n", ""], ids=["raises", "ends"])
 def test_a_program_that_fails_is_rolled_back(field_board, tmp_path, text):
+    """The new program of an update raises an error, or just ends. The board goes back to the old
+    one by itself, and `tern update` says so.
+    """
     files_before = kept(field_board.directory)
 
     code, result = update(field_board, text, tmp_path)
@@ -200,6 +206,9 @@ def test_a_program_that_fails_is_rolled_back(field_board, tmp_path, text):
 def test_an_update_goes_on_after_power_cuts_from_the_byte_that_it_had_reached(
     field_board, tmp_path
 ):
+    """A package arrives piece by piece in update.bin on the board. Three power cuts on the way cost
+    nothing that has arrived, and the update ends well.
+    """
     files_before = kept(field_board.directory)
     staged = field_board.directory / "update.bin"
 
@@ -260,17 +269,36 @@ def fleet(site, tmp_path):
 
 
 def test_an_update_over_a_broker_stops_at_a_failure(fleet):
+    """The program of this update ends with an error. One board tries it first; as it fails there,
+    the two others are spared.
+    """
     code, result = fleet.update("raise ValueError\n", "all", "--at-once", 2)
-    assert (code, len(result["boards"]), result["left"]) == (1, 1, 2)
+    assert code == 1
+    assert len(result["boards"]) == 1
+    assert result["left"] == 2
 
 
 def test_boards_take_no_package_that_is_not_sealed_with_their_key(fleet):
-    """With the host's password, but without the key of board 1."""
+    """A package is a new program for a board. A thief has the host's password at the broker, but
+    not the key of board 1: neither with no key, nor with that of board 2, does the board keep a
+    byte of what he sends.
+    """
     with closing(RawClient(fleet.access, fleet.access.user, fleet.access.password)) as thief:
         thief.subscribe("tern/up/+")
         for key in (bytes(32), b"", fleet.keys[2]):
-            package = encoded(host_frames.encode_update, key, 1, 5, 0, 1000, bytes(500))
-            thief.publish("tern/down/00000001", package)
+            half_a_package = encoded(
+                host_frames.encode_update,
+                key,
+                device=1,
+                number=5,
+                offset=0,
+                total=1000,
+                data=bytes(500),
+            )
+            thief.publish("tern/down/00000001", half_a_package)
+
         for _, payload in thief.messages(2.0):
-            assert payload[2] == wire.ERROR
+            frame = payload[2:]  # behind the packet's number
+            assert frame[0] == wire.ERROR
+
     assert not (fleet.boards[0].directory / "update.bin").exists()

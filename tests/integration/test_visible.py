@@ -24,15 +24,17 @@ from terntools.emulators.micropython import device_command
 
 PROGRAM = Path(__file__).with_name("visible_program.py")
 PATHS = [FIRMWARE, PROGRAM.parent, PROGRAM.parents[1], PROGRAM.parents[1] / "device"]
-DATA = (  # records, their value, seed of the world, what fails
+# Boards: the number of their records, the value of these, the seed of all times of work, and what
+# fails, by its number in visible_program.FAILURES.
+BOARDS = (
     (0, 0, 1, 0),
     (1, 16384, 2, 0),
     (7, -16384, 3, 0),
     (16, 0, 4, 0),
     (64, 9999, 5, 0),
     (2048, -16384, 6, 0),
-    (2048, 16384, 7, 1),
-    (64, 5, 8, 2),
+    (2048, 16384, 7, 1),  # reading records from flash
+    (64, 5, 8, 2),  # writing records to flash
 )
 PUBLIC = [
     (13, 1),
@@ -144,19 +146,26 @@ def require_public_moments(lines):
 def test_nothing_that_can_be_seen_depends_on_data_noise_flash_or_tasks(
     tmp_path, micropython, scenario, on, sampled
 ):
-    """The first board is as each other one."""
+    """A scenario is what a host does with a board. In each, boards with any records, random
+    numbers, times of work and failing flash print a line for each event that can be seen from
+    outside: a frame, a connection, a light, with its time. Line by line, all boards show the same
+    as the first one.
+    """
     interpreter = micropython if on == "micropython" else None
-    boards = sampled(DATA, 4)
+    boards = sampled(BOARDS, 4)
     folders = [tmp_path / str(number) for number in range(len(boards))]
+
     with ThreadPoolExecutor(2) as pool:
-        ran = pool.map(trace, repeat(interpreter), folders, repeat(scenario), boards)
-        expected, *others = ran
-    assert_as_listed(scenario, expected)
-    if "once" in scenario:
+        traces = pool.map(trace, repeat(interpreter), folders, repeat(scenario), boards)
+        expected, *others = traces
+
+    assert_as_listed(scenario, expected)  # in EXPECTED: the scenario has taken place
+    if "once" in scenario:  # the board sleeps between two wakes
         require_public_moments(expected)
-    for data, lines in zip(boards[1:], others, strict=True):
+    for board, lines in zip(boards[1:], others, strict=True):
         for number, (wanted, seen) in enumerate(itertools.zip_longest(expected, lines)):
-            assert seen == wanted, (data, number, lines[max(0, number - 5) : number + 5])
+            lines_around = lines[max(0, number - 5) : number + 5]
+            assert seen == wanted, (board, number, lines_around)
 
 
 def assert_as_listed(scenario, lines):

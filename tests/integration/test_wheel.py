@@ -141,6 +141,10 @@ def written(bom, path):
 
 
 def test_the_sbom_of_the_wheel_names_its_hash_and_every_package_that_it_needs(wheel, tmp_path):
+    """The SBOM is the list of components that goes with a release. It has the hash of the wheel,
+    and each package that the wheel needs, directly or through others, in the version that is
+    installed and locked here.
+    """
     bom = written(release.wheel_bom(wheel), tmp_path / "wheel")
 
     (digest,) = bom["metadata"]["component"]["hashes"]
@@ -155,6 +159,9 @@ def test_the_sbom_of_the_wheel_names_its_hash_and_every_package_that_it_needs(wh
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", mpy.BOARDS)
 def test_the_sbom_of_a_board_lists_its_files_by_their_hashes(tmp_path, name):
+    """The SBOM, the list of components that goes with a release, has for each kind of board the
+    files that `tern deploy` would write to it, main.py included.
+    """
     bom = written(release.boards_bom(), tmp_path / "boards")
     board = next(part for part in bom["components"] if part["name"] == name)
     listed = {file["name"]: file["hashes"][0]["content"] for file in board["components"]}
@@ -181,6 +188,9 @@ def test_no_module_of_an_extra_is_installed(bare):
     ],
 )
 def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch, tmp_path):
+    """The package is installed without its optional dependencies. A command that needs some tells
+    the user which ones to install.
+    """
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # without data sets
     (bare.home / "keys.sqlite").unlink(missing_ok=True)
     bare.tern("device add 1-3 --store keys.sqlite")

@@ -50,8 +50,12 @@ def test_float_mechanisms_have_the_papers_mean_and_variance(name, epsilon):
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_noise_of_steps_has_the_mean_and_the_variance_of_its_density(name, epsilon):
+    """SCDF and Staircase are mechanisms of Wang et al. that add noise whose density falls in steps.
+
+    The outputs of our implementation have the moments of this density, integrated numerically.
+    """
     m, height = STEPS[name](epsilon, math.exp(-epsilon))
-    step = 2e-4
+    step = 2e-4  # of the integrals
     y = np.arange(step / 2, 2 + 80 / epsilon, step)  # of one side
     density = height * np.exp(-epsilon * np.maximum(0, np.ceil((y - m) / 2)))
     assert 2 * step * density.sum() == pytest.approx(1, rel=1e-3)
@@ -62,12 +66,17 @@ def test_noise_of_steps_has_the_mean_and_the_variance_of_its_density(name, epsil
 
 @pytest.mark.parametrize("model", ["linear", "logistic", "svm"])
 def test_float_gradients_agree_with_the_gradients_of_devices(model):
+    """The papers' learner computes gradients in floating point, three coordinates of each; devices
+    do in integers (ONE stands for 1). They agree, so that the two can be compared in figures.
+    """
     data = datasets.load("diabetes" if model == "linear" else "breast-cancer")
     weights = np.random.default_rng(4).normal(0, 0.3, data.dimension)
     x, y = data.features[:200] / ONE, data.labels[:200] / ONE
     chosen, components = baseline.gradients(model, x, y, weights, 3, np.random.default_rng(5))
     assert all(len(set(row)) == 3 for row in chosen.tolist())
     mantissas = np.rint(weights * 2**12).astype(np.int64)
+
+    # The same weights in units of 2**-12, as a device has them.
     number = {"linear": 1, "logistic": 2, "svm": 3}[model]
     parameters = ModelParameters(number, mantissas, exponent=-12)
     exact = gradients(parameters, data.records(np.arange(200)))
@@ -103,7 +112,10 @@ def all_signs(d):
 @pytest.mark.parametrize("d", [1, 4, 5])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_duchi_s_tuples_are_unbiased_and_keep_epsilon_by_enumeration(d, epsilon):
-    """A tuple is rounded to signs; an output that agrees with these is exp(epsilon) as likely."""
+    """Duchi's mechanism for tuples rounds each of d values to a sign at random, and then draws an
+    output from all sign vectors, of which those that agree with the rounded tuple are exp(epsilon)
+    as likely. All outcomes together: the mean output is the tuple x.
+    """
     bound, e = perturbing.tuple_bound(epsilon, d), math.exp(epsilon)
     signs = all_signs(d)
     agrees = signs @ signs.T >= 0  # rounded tuples x outputs
@@ -140,7 +152,10 @@ def test_reports_of_tuples_are_unbiased(name):
 
 @pytest.mark.parametrize(("epsilon", "m", "x"), [(1.0, 1, 0.6), (2.0, 3, -0.25), (4.0, 7, 1.0)])
 def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
-    """The continuous mechanism's density and the rounding of its outputs, over a fine grid."""
+    """Algorithm 5 of Zhao et al. draws from a piecewise constant density and rounds the output to
+    one of 2 m + 1 values. Its stated variance equals the integral, over a fine grid, of density
+    times mean square after rounding.
+    """
     e, t = math.exp(epsilon), piecewise.t_sub(epsilon)
     bound = perturbing.piecewise_bound(epsilon, t)
     half, middle = bound / (t + 1), x * bound * t / (t + 1)  # of the window of likely outputs

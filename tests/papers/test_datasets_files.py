@@ -73,6 +73,11 @@ WISDM_LINES = """\
 
 
 def test_wisdm_reads_the_complete_records(folder):
+    """WISDM is a public data set of accelerometer samples, whose file has broken lines.
+
+    The five good ones of WISDM_LINES are read; lines without z, with a fractional time or cut
+    short are left out.
+    """
     filling = WISDM_LINES.splitlines()[0] * 100  # more than 99 in 100 are complete
     (folder / "WISDM_ar_v1.1_raw.txt").write_text(WISDM_LINES + filling)
     _, codes, acceleration = wisdm.read(folder / "WISDM_ar_v1.1_raw.txt")
@@ -84,6 +89,11 @@ def test_wisdm_reads_the_complete_records(folder):
 
 
 def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
+    """WISDM holds accelerometer samples of activities.
+
+    Windows of 200 samples become records of 41 features, scaled to -1..1; those of the first are
+    recomputed from its samples.
+    """
     lines = []
     for activity, samples in (("Walking", 450), ("Jogging", 200), ("Sitting", 199)):
         for i in range(samples):
@@ -109,6 +119,9 @@ SAMPLES = "33,Jogging,1,-0.5,20.5,0.5;\n1,Walking,2,5,-10,0;\n36,Sitting,3,0,0,-
 
 
 def test_wisdm_records_are_samples_with_their_user_and_activity(folder):
+    """As a table for collections, WISDM has a row for each sample: user, activity and three
+    accelerations, where 20 m/s2 is scaled to 1 (the integer ONE).
+    """
     (folder / "WISDM_ar_v1.1_raw.txt").write_text(SAMPLES)
     table = wisdm.table()
     assert table.categorical_names == ("user", "activity")
@@ -161,6 +174,11 @@ def test_basic_motions_are_read_in_windows_of_20_samples(basic_motions):
 
 
 def test_windows_of_basic_motions_have_the_features_of_their_samples(basic_motions):
+    """BasicMotions holds acceleration and rotation in six channels.
+
+    The features of the second window (samples 20 to 39 of the first record), scaled to -1..1, are
+    recomputed from its samples.
+    """
     data = motions.motions()
     window = dict(zip(data.feature_names, data.features[1] / ONE, strict=True))
     samples = basic_motions[0, :, 20:40]
@@ -186,6 +204,11 @@ IPUMS_CSV = """\
 
 
 def test_ipums_is_read_as_a_table(folder):
+    """IPUMS is a census sample in a CSV file.
+
+    Of five rows, those without a known income or hours are left out; numbers are scaled to -1..1
+    (ONE stands for 1), categories are coded.
+    """
     (folder / "ipums.csv.gz").write_bytes(gzip.compress(IPUMS_CSV.encode()))
     table = ipums.ipums()
     assert table.numeric_names == ("AGE", "HRSWORK1", "INCTOT")
@@ -243,6 +266,9 @@ def write_idx(folder, name="mnist", pack=bytes, ending=""):
     ("name", "pack", "ending"), [("mnist", bytes, ""), ("fashion-mnist", gzip.compress, ".gz")]
 )
 def test_idx_images_are_scaled_down_to_49_pixels(folder, name, pack, ending):
+    """MNIST pictures of 28 x 28 pixels, in IDX files packed or not, become 7 x 7 means, scaled to
+    -1..1: with a constant, 50 features.
+    """
     pictures, labels = write_idx(folder, name, pack, ending)
     data = images.load(name)
     assert (data.dimension, len(data.classes), data.task) == (50, 10, MULTICLASS)
@@ -273,6 +299,10 @@ def test_an_idx_file_that_cannot_be_used_is_refused_by_its_name(folder, kind, da
 
 
 def test_classes_are_divided_into_some_and_the_rest():
+    """Of three kinds of iris, two can be told apart from the rest, as a problem of two classes.
+
+    No classes, unknown ones or all of them leave nothing to tell apart.
+    """
     iris = bundled.multiclass("iris")
     two = iris.against_rest("setosa", "virginica")
     assert two.task == CLASSIFICATION
@@ -292,6 +322,9 @@ def test_classes_are_divided_into_some_and_the_rest():
     ],
 )
 def test_bundled_and_synthetic_sets_have_their_shapes(name, records, dimension, task):
+    """Every data set has features and labels from -1 to 1 (ONE stands for 1), a constant first
+    feature, and a tenth of records held out for tests.
+    """
     data = datasets.load(name)
     assert data.features.shape == (records, dimension)
     assert data.task == task == datasets.task_of(name)
@@ -305,6 +338,9 @@ def test_bundled_and_synthetic_sets_have_their_shapes(name, records, dimension, 
 
 @pytest.mark.parametrize("mean", [0, 1])
 def test_gaussian_attributes_follow_the_truncated_law(mean):
+    """The synthetic table of the papers has 16 columns of Gaussian numbers of deviation 1/4, cut
+    to -1..1, and is the same for the same seed.
+    """
     from scipy.stats import truncnorm
 
     table = synthetic.attributes(20_000, mean=mean, seed=3)

@@ -16,8 +16,10 @@ from ternpapers.mechanisms import hybrid, pm
 
 @pytest.mark.parametrize("epsilon", [0.75, 1.0, 1.5, 1.7, 2.0, 4.0])
 def test_three_outputs_has_the_best_probability_of_0(epsilon):
-    """The probability a is between 0 and E/(E+2), and no other there has a smaller worst-case
-    variance.
+    """Three-Outputs is a mechanism of Zhao et al. with the outputs -C, 0 and C.
+
+    Its probability a of 0 (at input 0) is between 0 and E/(E+2), E = exp(epsilon), and no other
+    there has a smaller worst-case variance.
     """
     a, most = three_outputs.zero_probability(epsilon), three_outputs.rr3_zero_probability(epsilon)
     assert 0 < a <= most
@@ -28,7 +30,10 @@ def test_three_outputs_has_the_best_probability_of_0(epsilon):
 
 
 def test_probabilities_of_three_outputs_add_up_to_1_unless_as_printed():
-    """The sign of x in (2), the probability of -C, is wrong in print."""
+    """Three-Outputs of Zhao et al. has the outputs -C, 0 and C.
+
+    In equation 2 of the paper, the sign of x in the probability of -C is wrong in print.
+    """
     e, a = math.e, three_outputs.zero_probability(1)  # epsilon = 1
     high, middle = (e - a) / (e + 1), (1 - a) / 2
 
@@ -42,7 +47,8 @@ def test_probabilities_of_three_outputs_add_up_to_1_unless_as_printed():
 
 @pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
 def test_pm_opt_has_the_best_t(epsilon):
-    """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its
+    """PM-OPT of Zhao et al. is the piecewise mechanism with the parameter t of least worst-case
+    variance. It is so near epsilon = ln sqrt 2, too, where the printed closed form loses its
     digits.
     """
     best = pm.t_opt(epsilon)
@@ -66,7 +72,10 @@ def worst_of_mixture(epsilon, t, share):
 
 
 def test_hm_tp_has_the_best_share_up_to_ln_2():
-    """Three-Outputs is Duchi's mechanism there."""
+    """HM-TP of Zhao et al. draws from PM-SUB with a probability, its share, and else from
+    Three-Outputs, which is Duchi's mechanism up to epsilon = ln 2. The share minimises the
+    worst-case variance: any other nearby is worse.
+    """
     for epsilon in (0.615, 0.65, 0.69):
         share = hybrid.hm_tp_share(epsilon)
         assert share == best_share_of_pm_sub(epsilon)
@@ -76,7 +85,11 @@ def test_hm_tp_has_the_best_share_up_to_ln_2():
 
 
 def test_hm_tp_mixes_from_the_stated_epsilon_on():
-    """From there on, the best share is better than Duchi's mechanism alone."""
+    """HM-TP of Zhao et al. mixes PM-SUB with Duchi's mechanism.
+
+    The errata state from which epsilon on the best mixture is better than Duchi's mechanism alone:
+    where the gain becomes positive.
+    """
 
     def gain(epsilon):
         mixed = worst_of_hm_tp(epsilon, best_share_of_pm_sub(epsilon))
@@ -109,6 +122,10 @@ def pm_opt(epsilon):
 
 
 def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges():
+    """Zhao et al. claim that their mixture HM-TP beats the earlier HM and their own PM-OPT.
+    shared_specs/errata.md states the ranges of epsilon in which it does not, by worst-case
+    variance: HM is better in 0.6094..0.65 and 0.695..1.593, PM-OPT from 5.44 on.
+    """
     hm, hm_tp = hybrid.HM.worst_variance, hybrid.HM_TP.worst_variance
     for worst, epsilon in ((hm, 0.695), (hm, 1.593), (pm_opt, 5.440)):
         assert crossing(worst, hm_tp, near=epsilon) == pytest.approx(epsilon, abs=5e-4)
@@ -162,8 +179,9 @@ def test_the_rules_for_k_lose_the_stated_variance():
 
 
 def test_random_rounding_costs_a_vector_privacy():
-    """cards.md: on the grid of step 1, a laplace card of epsilon 1 loses up to 1.30 for a change of
-    2 in L1 norm that is spread over many coordinates, each rounded at random. Therefore
+    """A laplace card adds Laplace noise to integers, and must hide a change of 2 in L1 norm at
+    epsilon 1. If each coordinate were rounded at random to the grid of step 1, it would lose up to
+    1.30 for a change that is spread over many coordinates, as cards.md says. Therefore
     probabilities are rounded down first.
     """
     card = cards.decode(base.laplace(0, 2, 1, -40, 40))

@@ -36,10 +36,14 @@ SMALLER = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
+    """Each experiment, in its smallest version, prints lines and writes its tables as CSV, all of
+    it as JSON, and a picture. No row is missing in the files.
+    """
     if name in SMALLER:
         monkeypatch.setattr(*SMALLER[name])
     optimisers = [*OPTIMISERS]
     outcome = experiments.run(name, Options(SMALL.get(name), runs=1, quick=True, workers=1))
+
     assert [*OPTIMISERS] == optimisers, "rates registers its own for a while"
     assert outcome.lines
     paths = experiments.write(outcome, tmp_path / "out")
@@ -88,6 +92,11 @@ def test_cells_of_a_figure_are_known_again_in_any_process(paper, number):
 
 @pytest.mark.parametrize("number", ["4", "9"], ids=["of a table", "of models"])
 def test_a_mechanism_of_the_papers_is_added_to_a_figure_once(number):
+    """Figures compare mechanisms; with an option, a user adds another.
+
+    PM is among those of Wang et al. and adds nothing; PM-OPT is not, and adds only cells of its
+    own.
+    """
     figure = experiments.figures("wang")[number]
 
     def keys(mechanism=None):
@@ -122,6 +131,9 @@ def test_invalid_options_of_an_experiment_are_refused(name, figure, options, mes
 
 @pytest.mark.slow
 def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch):
+    """`tern experiment mean` compares mechanisms by the error of a mean; one that the options
+    describe becomes another curve, beside Duchi's.
+    """
     monkeypatch.setattr(mean, "_COMPARED", ("duchi",))
     run = "--dataset breast-cancer --quick --runs 1 --workers 1"
     mechanism = "--mechanism pm-sub --window best --levels 31"
@@ -143,6 +155,9 @@ def test_means_are_those_of_numbers_and_not_of_columns_for_categories(tmp_path):
 
 
 def test_a_fold_is_held_out_and_does_not_train():
+    """In ten-fold cross-validation each record is held out in exactly one of ten folds, and the
+    learner of a fold trains on the others alone.
+    """
     first, *others = [erm.fold("breast-cancer", number, seed=5) for number in range(10)]
 
     times_held_out = first.held_out.astype(int) + sum(fold.held_out for fold in others)

@@ -31,6 +31,10 @@ def test_a_report_pays_the_true_loss():
     ],
 )
 def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
+    """Training with HierA of Hao et al. can be interrupted: its state, stored as JSON, goes on to
+    the same result as a run without interruption. mu: how often a report counts; epsilons: classes
+    of privacy, with their shares of the devices.
+    """
     data = datasets.synthetic.logistic(2000, 5, seed=2)
     monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
     learner = begin(name, 600, **options)
@@ -38,11 +42,14 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
     before_resuming = 0 if name == "levels" else 3  # levels ask one round
     for _ in itertools.islice(rounds(learner, driver), before_resuming):
         pass
+
+    # As after a restart of the host.
     restored = begin(name, 600, **options)
     restored.restore(json.loads(json.dumps(learner.state())))
     assert restored.state() == learner.state()
     for _ in rounds(restored, driver, first=1 + before_resuming):
         pass
+
     whole = finished(begin(name, 600, **options))
     assert restored.state() == whole.state()
 
@@ -63,10 +70,14 @@ def test_wrong_options_of_hiera_are_refused(tern, here, words, option):
 
 @pytest.mark.usefixtures("here")
 def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
+    """HierA of Hao et al. states a smaller privacy loss (epsilon) than a report has.
+
+    A result has both; devices pay the true one. `certify` is the device's own check of the loss.
+    """
     result = run("levels", "simulated:20000", dataset="iris", epsilon="8", mu=2)
     assert 7.999 < result["epsilon_paid"] <= 8
     assert result["epsilon_stated"] < 5
     assert result["mean_squared_error"] < 0.025
     card = cards.decode(bytes.fromhex(result["parts"][0]["card"]))
     assert cards.certify(card)
-    assert not cards.certify(card, card.epsilon - 200)
+    assert not cards.certify(card, card.epsilon - 200)  # micro-epsilon less

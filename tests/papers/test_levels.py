@@ -59,7 +59,11 @@ def test_the_true_joint_loss(unit, loss):
 
 @pytest.mark.slow
 def test_every_pair_of_inputs_keeps_the_joint_loss():
-    """By brute force over the device's cards, at the neighbours of all bounds and a grid."""
+    """A report by LHP of Hao et al. has a level and a sign.
+
+    Its stated loss bounds how much likelier one value makes a report than another: by brute force
+    over the device's cards, at the neighbours of all bounds and a grid.
+    """
     card = paper_card(1)
     grid = {*range(-ONE, ONE + 1, 64)}
     for bound in (ONE - 1, *card.body.bounds, 1 - ONE):
@@ -71,6 +75,9 @@ def test_every_pair_of_inputs_keeps_the_joint_loss():
 
 
 def test_reports_equal_those_of_the_device():
+    """Simulated fleets draw reports of LHP, a level and a sign, for many devices at once in NumPy:
+    each is what a device would draw from the same random bytes, also at the bounds of levels.
+    """
     rng, card = np.random.default_rng(1), paper_card(0.5)
     values = rng.integers(-17000, 17000, 400).astype(np.int16)
     just_below = [bound - 1 for bound in card.body.bounds]
@@ -109,10 +116,15 @@ def copies_of_outcomes(card, value, mu):
 
 @pytest.mark.parametrize("mu", [1, 2, 3])
 def test_bias_and_variance_are_exact_by_enumeration(mu):
-    """Without the copies of step 5, the mean would lean to the less private range."""
+    """HierA of Hao et al. estimates a mean from reports that count mu times each.
+
+    Over all outcomes of two devices, its estimate has the true mean and the stated variance.
+    Without the copies of step 5, the mean would lean to the less private range.
+    """
     card = card_of(0.5, 1, 2.5)
     scales, values = certify.scales(card), (card.body.bounds[0], -13_000)
     outcomes = [list(copies_of_outcomes(card, value, mu)) for value in values]
+
     mean = square = without_copies = Fraction(0)
     for (p, first), (q, second) in product(*outcomes):
         estimate = sum(sign * scales[level] for level, sign in first + second) / (2 * mu)
@@ -121,7 +133,8 @@ def test_bias_and_variance_are_exact_by_enumeration(mu):
         mean += p * q * estimate
         square += p * q * estimate**2
         without_copies += p * q * once
-    truth = Fraction(sum(values), 2 * ONE)
+
+    truth = Fraction(sum(values), 2 * ONE)  # the mean of the two values
     assert mean == truth
     assert square - mean**2 == hiera.variance(card, np.array(values, np.int16), mu)
     assert without_copies == truth if mu == 1 else without_copies < truth - Fraction(1, 100)
@@ -129,6 +142,10 @@ def test_bias_and_variance_are_exact_by_enumeration(mu):
 
 @pytest.mark.parametrize("mu", [1, 5])
 def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
+    """HierA of Hao et al. estimates the mean of six devices' values from counts of levels and
+    signs. Over 50,000 simulated runs, in which each report counts mu times, the estimates have the
+    true mean and the variance that we compute.
+    """
     rng, runs = np.random.default_rng(4), 50_000
     card, values = paper_card(1), np.array([-16_000, -9000, -100, 500, 4000, 15_000], np.int16)
     levels, signs = 5, 2
@@ -145,6 +162,10 @@ def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
 
 
 def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
+    """The estimate from one noisy report lies far outside of -1..1.
+
+    To clamp it looks better, but makes the mean over all outcomes much too small.
+    """
     card, value = paper_card(0.2), 8000
     each_outcome = np.eye(10, dtype=np.int64).reshape(10, 5, 2)  # a report of each level and sign
     probabilities = np.array(law(card, value), float)
@@ -165,7 +186,10 @@ def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     "budgets", [(5, 4, 3, 2, 1), (0.3, 2.1, 0.6, 0.6)], ids=["falling", "in any order"]
 )
 def test_a_report_is_unbiased_and_has_the_stated_second_moment(budgets):
-    """By exact sums over all symbols, inside of ranges and on both sides of their bounds."""
+    """A report by LHP of Hao et al. stands for a value whose mean is the true input x, with a
+    stated mean square. By exact sums over all symbols, inside of ranges and on both sides of their
+    bounds.
+    """
     card = card_of(*budgets)
     symbol_values = certify.values(card)
     stated = certify.moments(card)
@@ -202,6 +226,11 @@ def test_a_hierarchy_that_is_not_of_lhp_is_refused_by_the_host(data):
 
 
 def test_a_card_altered_in_any_bit_is_refused_or_keeps_its_claims():
+    """A card is the table that a device draws its noise from, and a host may send any.
+
+    Whichever bit of a good one is flipped, the device certifies it only if its true loss is at
+    most the epsilon that it states.
+    """
     good = lhp.card([1_200_000, 600_000, 900_000])
     certified_cards = 0
     for bit in range(8 * len(good)):
@@ -244,7 +273,9 @@ def test_levels_share_a_given_epsilon():
 
 
 def test_combined_classes_are_unbiased_by_enumeration():
-    """All outcomes of three devices, two of one class and one of another."""
+    """Devices of different privacy classes are combined to one mean, which is unbiased: over all
+    outcomes of three devices, two of one class and one of another.
+    """
     first_card, second_card = card_of(2, 1), card_of(3, 1.5)
     first_values, second_value = (-9000, 12_000), 3000
     laws = [
@@ -272,6 +303,11 @@ def test_combined_classes_are_unbiased_by_enumeration():
 
 
 def test_a_coordinate_reported_by_one_class_has_the_estimate_of_this_class():
+    """Two privacy classes report three coordinates.
+
+    The first is reported by nobody, the second by one class, the third by both; a row holds the
+    counts of two levels with two signs.
+    """
     classes = [hiera.design(4_000_000, (2, 1)), hiera.design(8_000_000, (2, 1))]
     first = np.array([[0, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]])
     second = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]])

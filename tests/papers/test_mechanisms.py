@@ -57,6 +57,11 @@ def test_the_card_of_pdpm_has_the_variance_of_its_paper(epsilon):
 
 
 def test_two_of_three_outputs_of_pdpm_waste_budget():
+    """PDPM is a mechanism with three outputs.
+
+    For each, the ratio of its probabilities at the two ends of the range may be exp(epsilon). Only
+    one output uses this; the others tell less than they may, and so add more noise than they need.
+    """
     epsilon = 2.0
     at_least, at_most = pdpm.probabilities(epsilon, -1), pdpm.probabilities(epsilon, 1)
 

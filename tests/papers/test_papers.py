@@ -63,6 +63,10 @@ def test_every_numbered_item_of_a_paper_has_a_row(paper):
 
 @pytest.mark.parametrize("paper", SECTIONS)
 def test_rows_lead_to_commands_modules_and_tests_that_exist(paper):
+    """A document lists each claim of a paper, what we did about it, and where it is tested.
+
+    Commands in it must be understood, and the files and tests that it names exist.
+    """
     for _, _, what, where in SECTIONS[paper]:
         commands = re.findall(r"`tern ([^`]+)`", what)
         assert commands or "not done, because " in what
@@ -94,13 +98,16 @@ def test_every_test_and_command_that_the_errata_name_exists():
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "number"), FIGURES)
 def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
+    """Each figure of the papers is drawn from few points and one run: every curve is in the
+    legend, and every point is a finite number.
+    """
     monkeypatch.setattr(comparison, "_EPSILONS", (1.0, 4.0))
     monkeypatch.setattr(hao, "_RATES", (0.1,))
     monkeypatch.setattr(Options, "runs_or", lambda *_, **numbers: 1)
     outcome = experiments.run(paper, Options(quick=True, workers=1), figure=number)
     paths = experiments.write(outcome, tmp_path)
-    assert {path.suffix for path in paths} == {".csv", ".json", ".png"}
 
+    assert {path.suffix for path in paths} == {".csv", ".json", ".png"}
     described = experiments.figures(paper)[number]
     rows = outcome.tables["figure"]
     legend, *_ = outcome.figures["figure"].legends
@@ -153,7 +160,11 @@ def test_what_a_paper_says_about_a_figure_holds_or_is_an_erratum(paper, number):
     ],
 )
 def test_one_curve_is_better_than_another_only_beyond_the_noise_of_runs(larger_by, is_better):
-    """The errors of curve b are larger than those of a, by so much in each of 20 runs."""
+    """Whether curve a of a figure is better than b is told from 20 runs:
+
+    True or False if one is so beyond doubt, else None. The errors of b are larger than those of a
+    by `larger_by` in each run.
+    """
     noise = np.random.default_rng(5).normal(0, 0.5, 20)
     rows = []
     for run, (of_run, more) in enumerate(zip(noise, larger_by, strict=True)):

@@ -62,7 +62,10 @@ def test_the_second_device_and_the_library_agree(device, tmp_path, seed):
 
 
 def test_vectors_of_rounds(device):
-    """The second device passes the vectors that tests/device/test_rounds.py gives the library."""
+    """The second device, a board written in C from the specification alone, answers whole
+    sequences of frames, and keeps its files, as rounds.json says. tests/device/test_rounds.py
+    gives the same to the library.
+    """
     (usual,) = cases("rounds.json", "board")
     for case in cases("rounds.json", "rounds"):
         check(

@@ -187,6 +187,10 @@ ONE_LINE = {
 
 @pytest.mark.parametrize("what", ONE_LINE)
 def test_the_second_device_passes_the_vectors(device, what):
+    """The second device is a board written in C from the specification alone.
+
+    Asked for a case of each file of shared test vectors, it gives the answer that the file states.
+    """
     file, group, is_meant, question, expected = ONE_LINE[what]
     tests = [case for case in cases(file, group) if is_meant(case)]
     for case, answer in answered(device, tests, question):
@@ -197,6 +201,10 @@ def test_the_second_device_passes_the_vectors(device, what):
 
 
 def test_cards(device):
+    """The second device, written in C from the specification alone, judges each card of
+    cards.json, a table to draw noise from, as stated: whether it decodes, and whether it keeps its
+    privacy ("certified"); and it finds the number of symbols and the hash.
+    """
     tests = cases("cards.json")
     results = answered(device, tests, lambda c: ("card", bytes_of("card", c)))
     for case, (decodes, certified, symbols, digest) in results:
@@ -217,6 +225,10 @@ def test_cards_are_certified_down_to_the_smallest_epsilon_that_they_keep(device)
 
 @pytest.mark.parametrize("group", ["gradients", "local", "inference", "collection"])
 def test_arithmetic(device, group):
+    """The second device, written in C from the specification alone, computes the values that
+    arithmetic.json states, in exact integers, for a ROUND (a host's question) with the fields of
+    the case and the device's records.
+    """
     # A batch of 33 counts as one of 32, though a ROUND cannot have it.
     tests, lines = cases("arithmetic.json", group), []
     for case in tests:
@@ -236,6 +248,10 @@ def test_arithmetic(device, group):
 
 
 def test_schema_and_tags(device):
+    """Another implementation hashes the schema, the text that lays out all frames, and computes
+    the tags that authenticate frames, as frames.json states. Both are the first 16 hexadecimal
+    digits of a hash.
+    """
     (schema,) = cases("frames.json", "schema")
     assert ask(device, [("hash", b"", schema["text"].encode())])[0][0][:16] == schema["hash"]
     tests = cases("frames.json", "tags")
@@ -246,6 +262,9 @@ def test_schema_and_tags(device):
 
 
 def test_rounds(device):
+    """The second device, written in C from the specification alone, reads every field of the ROUND
+    frames in frames.json, and refuses invalid ones with the stated error.
+    """
     tests = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
     for case, answer in answered(
         device, tests, lambda c: ("round", bytes_of("key", c), bytes_of("frame", c))
@@ -265,6 +284,10 @@ def test_rounds(device):
 
 
 def test_payments(device):
+    """A ledger is a board's file of spent privacy budget. ledger.json holds sequences of payments
+    and restarts: after each payment, the second device, written in C from the specification alone,
+    gives the stated answer, budget spent and bytes of the file.
+    """
     for case in cases("ledger.json", "transitions"):
         file, lines, expected = case["ledger"], [("ledger", bytes_of("ledger", case))], []
         for event in case["events"]:
@@ -277,12 +300,17 @@ def test_payments(device):
             lines.append(("pay", number, question, cost, report, ahead))
             expected.append([event["answer"], str(event["spent"]), text(event["file"])])
             file = event["file"] or file
+
+        # The first line only loads the ledger; a restart has no answer of interest.
         for answer, wanted in zip(ask(device, lines)[1:], expected, strict=True):
             assert wanted is None or answer[:3] == wanted, case["comment"]
 
 
 def test_generator(device):
-    """The device has no AES, and therefore Hash_DRBG alone."""
+    """The second device draws the random bytes that entropy.json states from given raw noise.
+
+    It has no AES, and therefore Hash_DRBG alone.
+    """
 
     def line(c):
         reports = b"".join(map(u32, itertools.chain(*c["reports"])))
@@ -329,6 +357,11 @@ def error(frame, request=None):
 
 
 def test_hello(device, tmp_path):
+    """In its HELLO, a board of the second device tells its configuration and state.
+
+    The fleet's fields are pause 60 s, slot 0, one report paid for at once, epoch 3, at most 256
+    records, and a unit of 9.
+    """
     board = provision(tmp_path, first=5, clients=2, budget=1000, fleet=(60, 0, 1, 3, 256, 9))
     hello = host_frames.Hello(talk(device, board, hello_request(99))[0])
     assert hello.schema.hex() == cases("frames.json", "schema")[0]["hash"]
@@ -366,6 +399,11 @@ def test_a_lone_ctrl_c_brings_the_console_back(device, tmp_path):
 
 
 def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
+    """Two processes on one board would each think that the other had spent nothing.
+
+    The first answers round 1; then another process answers round 9. Round 10 must be refused by
+    the first, until it has loaded the ledger again, the file of spent privacy budget.
+    """
     board = provision(tmp_path, fleet=(0, 0, 3, 1, 0))
     with subprocess.Popen(
         [device, str(board)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -374,12 +412,15 @@ def test_two_processes_do_not_pay_from_one_ledger(device, tmp_path):
         first.stdin.flush()
         while first.stdout.read(1) != b"\0":
             pass
+        # 0x82: a REPORT, of another process.
         assert talk(device, board, Round(round=9).frame(), random=None)[0][0] == 0x82
         answers, _ = first.communicate(
             cobs(Round(round=10).frame()) + cobs(Round(round=10).frame())
         )
+
     frames = [uncobs(part) for part in answers.split(b"\0") if part]
-    # The other process has written the ledger: refused, and loaded again.
+    # (error code, detail): first LEDGER, as the other process has written it. Then it is loaded
+    # again, and tells that its reports are paid for up to round 11, three with the one of round 9.
     assert error(frames[0], Round(round=10).frame())[2:] == (10, 0)
     assert error(frames[1], Round(round=10).frame())[2:] == (4, 11)
 

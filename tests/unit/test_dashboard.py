@@ -105,13 +105,16 @@ def boards(hellos):
 
 
 def test_a_search_finds_boards_with_all_of_its_words():
-    rows = live_store.BoardTable()
-    rows.take(tuple(boards([{}] * 100)))
+    """A search for "b01 ONLINE" finds the boards whose row has both words, without regard to case.
+    Of the boards b000 to b099, those with an odd number are online.
+    """
+    table = live_store.BoardTable()
+    table.take(tuple(boards(hellos=[{}] * 100)))
 
-    count, shown = rows.page(0, 100, "b01 ONLINE")
+    count, rows = table.page(0, 100, "b01 ONLINE")  # of at most 100 rows from the first one
 
-    assert count == 5  # b011, b013, ... b019
-    assert {row["online"] for row in shown} == {"online"}, "'offline' does not match ONLINE"
+    assert count == 5, "b011, b013, ... b019"
+    assert {row["online"] for row in rows} == {"online"}, "ONLINE is not found in offline"
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -135,10 +138,14 @@ def test_the_tiles_count_the_reports_of_the_open_round():
 
 
 def test_a_fleet_that_refuses_has_the_same_banner_on_the_page_and_in_the_terminal():
-    reasons = {"budget": 60, "policy": 10}  # by the number of devices
-    last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": reasons}
+    """Devices refuse a round whose cost their privacy budget or their policy does not allow. The
+    terminal (`words.problem`) and the page (the note of its summary) name the most frequent reason
+    in the same words.
+    """
+    reasons = {"budget": 60, "policy": 10}  # how many devices gave each
+    last_round = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": reasons}
     run = replace(RUN, status="finished", refusals=100)
-    now = Snapshot("s", run=run, history=(*HISTORY, last))
+    now = Snapshot("s", run=run, history=(*HISTORY, last_round))
 
     assert words.problem(now).startswith("60 of 100 devices refuse: budget spent.")
     assert summary_of(now).note == words.problem(now)
@@ -185,8 +192,11 @@ def run_on(data, name, measure="auc"):
 
 
 def test_the_run_of_the_page_comes_before_others_of_its_data_and_measure():
+    """The page of a run draws its curve beside those of comparable runs: the same data set, judged
+    by the same measure (here AUC).
+    """
     runs = [
-        run_on("iris", "other data"),
+        run_on("iris", "other data set"),
         run_on("flights", "other measure", measure="mse"),
         run_on("flights", "similar"),
         run_on("flights", "shown"),
@@ -198,8 +208,10 @@ def test_the_run_of_the_page_comes_before_others_of_its_data_and_measure():
 
 
 def test_each_class_has_spent_the_cost_of_its_own_reports():
-    """In two rounds, by the draw, 700 of 1,000 devices pay 1 a report; the 300 others, who pay 3,
-    had their last round first.
+    """A device of the first class pays an epsilon of 1 for a report, one of the second pays 3. The
+    page shows what a device of each class has spent on average in this run, and what one of all
+    1,000 devices has. A round asks a device or not by a draw: both rounds asked 700 devices of the
+    first class and 300 of the second.
     """
     run = replace(RUN, reports=1300, rounds=2, epsilon_before=4.0)
     reports_by_cost = {1_000_000: 1000, 3_000_000: 300}
@@ -222,15 +234,20 @@ def test_each_class_has_spent_the_cost_of_its_own_reports():
     ids=["link", "frame"],  # all others: test_metrics, of the same rule
 )
 def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(fetch_headers, status):
-    async def page(scope, receive, send):
+    """The dashboard shows what only its user may see. Browsers say in Sec-Fetch headers why they
+    ask: a link from another site may open the page, but that site may not show it in a frame of its
+    own.
+    """
+
+    async def dashboard(scope, receive, send):  # stands in for the application behind the guard
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    headers = [(b"host", b"127.0.0.1:8642")]
+    headers = [(b"host", b"127.0.0.1:8642")]  # as for a page of this machine
     for name, value in fetch_headers.items():
         headers.append((f"sec-fetch-{name}".encode(), value.encode()))
     send = AsyncMock()
     request = {"type": "http", "headers": headers}
-    asyncio.run(server.OnlyHere(page, 8642)(request, None, send))
+    asyncio.run(server.OnlyHere(dashboard, 8642)(request, None, send))
 
     response_start, *_ = [call.args[0] for call in send.call_args_list]
     assert response_start["status"] == status
@@ -239,13 +256,19 @@ def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(fetch_h
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path, tern, monkeypatch):
+    """Another program listens on the port: the command ends as after a wrong use, and names the
+    port.
+    """
     monkeypatch.setenv("NICEGUI_STORAGE_PATH", os.devnull)
-    with Store(tmp_path / "store.sqlite"):
+    store = str(tmp_path / "store.sqlite")
+    with Store(store):
         pass
-    with server.listening(0) as first:
-        _, port = first.getsockname()
-        store = str(tmp_path / "store.sqlite")
-        assert f"port {port}" in tern("dashboard", store, "--port", str(port), code=USAGE).err
+    with server.listening(0) as taken:
+        _, port = taken.getsockname()
+
+        ended = tern("dashboard", store, "--port", str(port), code=USAGE)
+
+    assert f"port {port}" in ended.err
 
 
 # Whole runs

@@ -105,40 +105,55 @@ FACTS = PublicFacts(LOGISTIC, features=6, boards=20, records=300, rho=1.0)
 @pytest.mark.parametrize(("model", "classes"), CASES)
 @pytest.mark.parametrize("public_rows", [0, 400])
 def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, public_rows):
+    """The learner sees only sums of gradients over boards. If nothing disturbs them, its model
+    comes within 2 percent of the optimum that SciPy finds from the records themselves, with and
+    without public rows to begin with.
+    """
     x, labels = population(model, classes=classes)
-    rows = None
+    rows_of_host = None
     if public_rows:
-        rows, _ = population(model, public_rows, classes=classes, seed=8)
-    learner = descent_for(replace(FACTS, model=model, rho=100.0, classes=classes), rows)
+        rows_of_host, _ = population(model, public_rows, classes=classes, seed=8)
+    facts = replace(FACTS, model=model, rho=100.0, classes=classes)
+    learner = descent_for(facts, rows_of_host)
     learn(learner, x, labels, noisy=False, clips=False)
 
     def loss_of(weights):
         return loss(model, x, labels, weights, classes)
 
-    at_zero = np.zeros(6 * classes)
+    at_zero = np.zeros(6 * classes)  # of six features
     optimum = minimize(loss_of, at_zero, method="BFGS").fun
     assert loss_of(learner.model) - optimum < 0.02 * (loss_of(at_zero) - optimum)
 
 
 @pytest.mark.parametrize("public_rows", [None, ENOUGH])
 def test_all_rounds_spend_rho_once_and_the_tally_costs_little(public_rows):
+    """Rho measures what noisy sums tell; each round spends a share of a fixed rho. A board's sum
+    has one more coordinate, the tally of records that were clipped: it is short beside the radius,
+    so that the noise which hides it is little more.
+    """
     rows = public_rows and population(LOGISTIC, public_rows)[0]
     learner = descent_for(FACTS, rows)
     spent = 0.0
     while not learner.done:
         spent += learner.rho_share
-        assert max(map(abs, learner.tally)) < learner.radius / 5
-        learner.learn(np.zeros(6), 0.0, 1.0, 20)
+        of_clipped, of_kept = learner.tally
+        assert max(abs(of_clipped), abs(of_kept)) < learner.radius / 5
+        learner.learn(total=np.zeros(6), tally=0.0, sigma=1.0, boards=20)
     assert spent == pytest.approx(1)
 
 
 def test_half_of_the_boards_move_the_model_as_all_would():
+    """Sums are divided by the number of boards that answered: sums of half the size from half of
+    the boards make the same step.
+    """
     x, labels = population(LOGISTIC)
     of_all, of_half = Descent(FACTS), Descent(FACTS)
     all_sums, _ = answer(of_all, x, labels, np.random.default_rng(1), noisy=False)
+
     of_all.learn(*all_sums)
-    half = all_sums.gradient / 2, all_sums.tally / 2
-    of_half.learn(*half, all_sums.sigma, all_sums.boards // 2)
+    half_of_sums = all_sums.gradient / 2, all_sums.tally / 2
+    of_half.learn(*half_of_sums, all_sums.sigma, all_sums.boards // 2)
+
     assert of_half.weights == pytest.approx(of_all.weights)
 
 
@@ -159,20 +174,28 @@ def near_a_line(direction, rows, seed):
 
 
 def test_right_public_rows_are_kept_and_wrong_ones_dropped():
-    line, other_line = np.zeros(12), np.zeros(12)
+    """The host may begin with public rows of its own. If they vary in the direction in which the
+    boards' records vary, four rounds suffice; if in another, the learner drops them and goes on by
+    descent.
+    """
+    line, other_line = np.zeros(12), np.zeros(12)  # directions that have nothing in common
     line[[1, 3]] = other_line[[2, 5]] = 0.5, 0.4
     facts = replace(FACTS, features=12, rho=0.1)
     random = np.random.default_rng(2)
     for seed in range(3):
-        x = near_a_line(line, 6000, seed)
+        x = near_a_line(line, rows=6000, seed=seed)  # the records of the boards
         labels = (random.random(6000) < 1 / (1 + np.exp(-3 * x[:, 1]))).astype(float)
-        right = Refit(facts, near_a_line(line, 400, 9))
-        wrong = Refit(facts, near_a_line(other_line, 400, 9))
+        right = Refit(facts, near_a_line(line, rows=400, seed=9))
+        wrong = Refit(facts, near_a_line(other_line, rows=400, seed=9))
+
         learn(right, x, labels)
         learn(wrong, x, labels)
-        assert (right.rows_suit, right.rounds) == (True, 4)
-        assert (wrong.rows_suit, wrong.rounds >= 60) == (False, True)
-        # It learns all the same: better than a coin, whose loss is log 2.
+
+        assert right.rows_suit
+        assert right.rounds == 4
+        assert not wrong.rows_suit
+        assert wrong.rounds >= 60
+        # The second one learns all the same: better than a coin, whose loss is log 2.
         assert loss(LOGISTIC, x, labels, wrong.model) < 0.98 * math.log(2)
 
 
@@ -186,14 +209,19 @@ def test_right_public_rows_are_kept_and_wrong_ones_dropped():
     ids=["no public rows", "public rows that fit", "public rows of another population"],
 )
 def test_a_restored_learner_goes_on_exactly_as_it_would_have(begun):
+    """After every round, a new learner takes over the state, as JSON. It makes the same of the next
+    answers, bit for bit.
+    """
     x, labels = population(LOGISTIC)
     learner, random = begun(), np.random.default_rng(4)
     while not learner.done:
         restored = begun()
         restored.restore(json.loads(json.dumps(learner.state())))
+
         sums_of_boards, _ = answer(learner, x, labels, random)
         learner.learn(*sums_of_boards)
         restored.learn(*sums_of_boards)
+
         assert restored.state() == learner.state()
         assert np.array_equal(restored.weights, learner.weights)
 

@@ -50,36 +50,53 @@ def check_predictions(folder, twin, rows):
 @pytest.mark.slow
 @given(data=st.data())
 def test_the_twin_predicts_what_a_device_predicts(tmp_path_factory, data):
+    """A device predicts in 16-bit fixed point: its weights are mantissas (integers) times a power
+    of two. The twin does the same on the host with NumPy. Their scores, predictions and
+    probabilities are equal, bit for bit, for any weights and rows.
+    """
     model = data.draw(st.sampled_from(KINDS))
     classes = data.draw(st.integers(2, 12)) if model == wire.SOFTMAX else 1
-    d = data.draw(st.sampled_from([1, 2, 5, 13, 28, 64]))
-    mantissas = np.array(
-        data.draw(st.lists(INT16, min_size=classes * d, max_size=classes * d)), np.int16
-    )
+    features = data.draw(st.sampled_from([1, 2, 5, 13, 28, 64]))
+    count = classes * features
+    mantissas = np.array(data.draw(st.lists(INT16, min_size=count, max_size=count)), np.int16)
     exponent = data.draw(st.integers(wire.MIN_EXPONENT, wire.MAX_EXPONENT))
-    rows = data.draw(st.lists(st.lists(INT16, min_size=d, max_size=d), min_size=1, max_size=4))
+    row = st.lists(INT16, min_size=features, max_size=features)
+    rows = data.draw(st.lists(row, min_size=1, max_size=4))
     number = data.draw(st.integers(1, wire.MAX_ROUND))
-    twin = DeviceModel(model, mantissas.reshape(classes, d), exponent, number)
+
+    twin = DeviceModel(model, mantissas.reshape(classes, features), exponent, number)
     check_predictions(tmp_path_factory.mktemp("board"), twin, np.array(rows, np.int16))
 
 
 def test_the_twin_of_a_run_has_its_weights_and_its_accuracy(here):
+    """A run gives its model as a twin, which computes on the host as devices do with the same
+    weights. It is right as often on the test set as the run says, but for one row, which rounding
+    may move.
+    """
     options = {"dataset": "iris", "model": "softmax", "epsilon": 8, "reports": 100, "group": 10}
     result = ternhost.train("fedsgd", fleet="simulated:100", **options)
+
     twin = result.device_model
+
     assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
     data = load("iris", classes=True)
     right = twin.predict(data.features[data.test]) == data.labels[data.test]
     assert right.mean() == pytest.approx(result["accuracy"], abs=1 / len(right))
-    assert twin.file() == DeviceModel.of_run(result.name).file()
+    assert twin.file() == DeviceModel.of_run(result.name).file(), "by its name, too"
 
 
 KEY = bytes(range(32))
 
 
 def test_the_twin_is_read_from_a_frame_under_its_key():
-    frame = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3).frame(77, KEY)
+    """A host sends devices a trained model in a frame whose tag only the fleet's key makes. The
+    twin is read from such a frame, makes the same frame again, and refuses another key.
+    """
+    three_classes = Averaged(wire.SOFTMAX, [1, 2, 3, 4, 5, 6], -14, 3)  # of two features each
+    frame = three_classes.frame(77, KEY)  # of round 77
+
     twin = DeviceModel.of_frame(frame, KEY)
+
     assert (twin.model, twin.number, twin.exponent) == (wire.SOFTMAX, 77, -14)
     assert twin.mantissas.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert twin.frame(KEY) == frame

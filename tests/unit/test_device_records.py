@@ -52,20 +52,24 @@ def files_in(directory):
     ids=["one record", "a full segment", "one more", "the widest records"],
 )
 def test_a_recorder_reads_written_segments_and_goes_on_after_them(tmp_path, features, count):
+    """A board keeps its records in numbered files of limited size, segments; its Recorder appends
+    to them. The host writes such segments, the Recorder reads each record back and appends eight,
+    and the host reads all of them.
+    """
     written = rows(features, count)
     files = records.segments(written, last=9)
     assert max(len(data) for data in files.values()) <= recorder.SEGMENT_MOST
     write_files(tmp_path, files)
 
-    book = Recorder(features, count + 8, 8, least=1)
-    book.open(str(tmp_path))
+    on_board = Recorder(features, count + 8, 8, least=1)  # with room for eight more
+    on_board.open(str(tmp_path))
     for i in range(count):
-        row = np.zeros(features + 1, np.int16)
-        book.read(i, row)
+        row = np.zeros(features + 1, np.int16)  # the features and the label
+        on_board.read(i, row)
         assert row.tolist() == written[i].tolist()
     for i in range(8):
-        book.append([i] * features, i)
-    book.close()
+        on_board.append([i] * features, i)
+    on_board.close()
 
     held = records.read(Files(files_in(tmp_path)))
     added = [[i] * (features + 1) for i in range(8)]
@@ -90,26 +94,37 @@ def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():
 
 
 def test_without_a_recorder_the_records_are_read_from_records_bin():
-    written = rows(3, 5)
-    header = storage.MAGIC + bytes((3, 0, 5, 0, 0, 0))
+    """A board that appends no records has them in one file: a header and a row of 16-bit integers
+    for each. Files that are empty, without rows, longer than the header says, or of another format
+    are refused.
+    """
+    written = rows(features=3, count=5)
+    header = storage.MAGIC + bytes((3, 0, 5, 0, 0, 0))  # three features, five records
+
     held = records.read(Files({"/records.bin": header + written.tobytes()}))
     assert held.rows.tolist() == written.tolist()
     assert held.source == "/records.bin"
-    for bad in (
+
+    for damaged in (
         b"",
         header,
         header + written.tobytes() + b"x",
         b"TRD2" + header[4:] + written.tobytes(),
     ):
         with pytest.raises(UsageError, match=r"/records[.]bin on the board is damaged"):
-            records.read(Files({"/records.bin": bad}))
+            records.read(Files({"/records.bin": damaged}))
 
 
 def test_a_damaged_segment_is_named():
-    (four,) = records.segments(rows(4, 3)).values()
-    (five,) = records.segments(rows(5, 3), last=1).values()
+    """Segments are the numbered files in which a board keeps its records. Those of records with
+    four and with five features do not belong together, and one of another format is damaged.
+    """
+    (of_four,) = records.segments(rows(features=4, count=3)).values()
+    (of_five,) = records.segments(rows(features=5, count=3), last=1).values()
+
     with pytest.raises(UsageError, match="several sizes") as caught:
-        records.read(Files({"/samples/1": four, "/samples/2": five}))
+        records.read(Files({"/samples/1": of_four, "/samples/2": of_five}))
     assert "--clear" in caught.value.hint
+
     with pytest.raises(UsageError, match="/samples/7 on the board is damaged"):
-        records.read(Files({"/samples/7": b"TRS1" + four[4:]}))
+        records.read(Files({"/samples/7": b"TRS1" + of_four[4:]}))

@@ -45,13 +45,16 @@ def test_each_device_is_asked_once_and_a_good_model_is_learned():
 
 @pytest.mark.parametrize(("epsilon", "is_clear"), [("8", True), ("0.1", False)])
 def test_the_second_half_is_asked_at_the_model_of_the_first_if_that_is_clear(epsilon, is_clear):
+    """`direct` asks every device once. Half of them are asked at the model 0. If their answers
+    stand out from their noise, as they do at epsilon 8, the other half is asked at the model that
+    they make; else at 0 as well.
+    """
     learner = begin("direct", **{**SMALL, "epsilon": epsilon})
-    models_asked_at = []
+    asked_at_a_model = []  # a truth value for each round: its model is not 0
     for result in rounds(learner, fleet_of(learner)):
         (cohort, *_) = result.cohorts
-        models_asked_at.append(np.any(cohort.question.parameters))
-    # The first half is asked at the model 0.
-    assert models_asked_at == [False, is_clear]
+        asked_at_a_model.append(np.any(cohort.question.parameters))
+    assert asked_at_a_model == [False, is_clear]
 
 
 def test_without_public_rows_a_share_of_the_devices_tells_of_features():
@@ -63,12 +66,17 @@ def test_without_public_rows_a_share_of_the_devices_tells_of_features():
 
 
 def test_the_second_half_goes_on_by_descent_where_the_rows_limit_the_model():
+    """`direct` asks every device once, and makes the model from the answers and public rows. If it
+    is these rows that limit the model, the second half of the devices answers for steps of gradient
+    descent instead, which needs no rows: the model becomes better than without (`then="none"`).
+    """
     options = {"dataset": "synthetic-logistic", "epsilon": "8", "reports": 40_000, "moments": 0.15}
     with_descent = begin("direct", **options)
-    devices = devices_of_rounds(with_descent)
+    devices_asked = devices_of_rounds(with_descent)  # for gradients and for values of features
     without = finished(begin("direct", **options, then="none"))
 
-    assert sorted(devices[LOGISTIC] + devices[VALUES]) == list(range(1, 40_001)), "each once"
+    # Each of 40,000 devices once.
+    assert sorted(devices_asked[LOGISTIC] + devices_asked[VALUES]) == list(range(1, 40_001))
     assert with_descent.figures()["log_loss"] < without.figures()["log_loss"] - 0.05
 
 
@@ -81,14 +89,19 @@ def test_descent_costs_what_the_run_says(classes):
 
 @pytest.mark.parametrize("more", [{}, {"moments": 0.3}, {"then": "fedsgd"}], ids=str)
 def test_a_stopped_run_goes_on_from_its_state(more):
+    """After every round another learner takes over the state: it has the same state and weights.
+    The learner that is asked to save them ends as one that never was.
+    """
     options = {**SMALL, "reports": 2000, **more}
     whole = finished(begin("direct", **options))
+
     parts = begin("direct", **options)
     for _ in rounds(parts, fleet_of(parts)):
         restored = begin("direct", **options)
         restored.restore(parts.state())
         assert restored.state() == parts.state()
         assert np.array_equal(restored.weights, parts.weights)
+
     assert np.array_equal(whole.weights, parts.weights)
 
 
@@ -141,14 +154,19 @@ def test_boards_that_may_lack_the_module_and_served_fleets_go_round_after_round(
 
 
 def test_a_served_fleet_is_asked_until_each_device_has_answered(here):
+    """`direct` takes one answer of each device. Served (run for a standing fleet), it asks half of
+    the devices a round, and after two rounds has asked no device twice.
+    """
     learning = Options(dataset="iris", epsilon="1")
     schedule = Schedule(rounds=2, share=0.5)
     options = RunOptions("direct", learning, "inprocess:1", Terms(deadline=60.0), schedule)
+
     with serve(options, store="s.sqlite", watcher=Watcher()) as run:
         result = run.run()
-        asked = Counter()
+        asked = Counter()  # how often, by device
         for of_round in run.store.rounds():
             for cohort in of_round.cohorts:
                 asked.update(cohort.devices)
+
     assert set(asked.values()) == {1}
     assert result["reports"] == len(asked)

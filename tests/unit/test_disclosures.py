@@ -73,22 +73,28 @@ def among_at_most(n, account):
 def test_joined_accounts_hide_no_device_better_than_its_exact_one(
     rounds_of_many_sizes, monkeypatch
 ):
-    """To bound the work, sizes are rounded down and accounts are joined to their maximum. Some
-    joined account has as many reports as the exact one among at most n devices, for every n.
+    """A device's account lists its reports, and among how many devices' each was mixed: the fewer,
+    the more it tells. To bound the work, these sizes are rounded down, and accounts of several
+    devices are joined to one that tells at least as much. So for each exact account, some joined
+    one has as many reports among at most n devices, for every n.
     """
     joined = rounds_of_many_sizes.report_counts()
     assert len(joined) <= disclosures.MOST_ROWS
     assert len({report for account in joined for report in account}) <= disclosures.MOST_SIZES
 
+    # Without these limits, nothing is rounded or joined.
     monkeypatch.setattr(disclosures, "MOST_SIZES", 10**6)
     monkeypatch.setattr(disclosures, "MOST_ROWS", 10**6)
     exact = rounds_of_many_sizes.report_counts()
+
     assert len(exact) > len(joined)
     for account in exact:
-        assert any(
-            all(among_at_most(n, each) >= among_at_most(n, account) for n in range(60))
-            for each in joined
-        )
+        assert any(tells_as_much(each, account) for each in joined)
+
+
+def tells_as_much(account, exact):
+    """True if the account has as many reports that are mixed with at most n, for every n."""
+    return all(among_at_most(n, account) >= among_at_most(n, exact) for n in range(60))
 
 
 @pytest.fixture

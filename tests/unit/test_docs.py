@@ -82,14 +82,14 @@ def missing_commands(parser):
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_commands_can_be_parsed(path, parser):
+    """Every `tern ...` command in a shell block of a page has words that the parser takes."""
     if missing_commands(parser) or EXTENSIONS.missing:
         pytest.skip("a package was taken away, with its commands and options")
     text = path.read_text()
-    assert (
-        blocks(text, "") == []
-    )  # each block names its language, since only shell blocks are tried
+    assert blocks(text, "") == [], "each names its language: only those in sh are tried"
     for words in commands(text):
-        if not {"--help", "--version", "--with"} & {*words}:  # a file's options: test_docs_tried
+        # Help ends the parser; options of a file (--with) are tried in test_docs_tried.
+        if not {"--help", "--version", "--with"} & {*words}:
             assert parser.parse_args(words).func, words
 
 

@@ -31,17 +31,29 @@ def counts_of(card, inputs, reports, random):
     return np.array(counts)
 
 
-@pytest.mark.parametrize(("bound", "least"), [(True, 0.94), (False, 0.93)])
+@pytest.mark.parametrize(
+    ("bound", "least"),
+    [
+        (True, 0.94),  # the variance that the mechanism has at most
+        (False, 0.93),  # the variance of the sample, which makes shorter intervals
+    ],
+)
 def test_means_are_unbiased_and_intervals_cover(bound, least):
+    """From counts of noisy reports, the host estimates means with intervals of 95 percent. Over 400
+    collections of 500 reports, the means show no bias, and the intervals hold the truth about as
+    often as they say.
+    """
     random = np.random.default_rng(7)
     inputs = np.linspace(-1, 1, 9)
     card = designed("three-outputs", "2")
+
     means, covered = [], []
     for _ in range(400):
         counts = counts_of(card, inputs, 500, random)
         result = estimate.combine([(card, counts)], bound=bound)
         means.append(result.mean)
         covered.append((result.low <= inputs) & (inputs <= result.high))
+
     assert np.mean(covered) >= least
     # The mean of a report has a variance of at most 1.93.
     standard_error = np.sqrt(1.93 / (400 * 500))
@@ -59,6 +71,9 @@ def test_a_coordinate_without_reports_is_nan_and_does_not_spoil_others():
 
 @pytest.mark.parametrize("true", [0.5, 0.9, 0.97])
 def test_the_interval_of_a_share_covers_it_with_its_probability(true):
+    """Some of 57 devices say yes: the interval of the share is to hold the true one in 95 of 100
+    cases. Computed exactly, over all numbers of devices that may say yes, by the binomial law.
+    """
     devices = 57
     covered = 0.0
     for count in range(devices + 1):
@@ -90,11 +105,18 @@ def values_of_device(client, number, categories, buckets):
 
 @pytest.mark.parametrize(("number", "buckets"), [(1, 2), (2**30 - 1, 256)])
 def test_the_host_hashes_as_devices_do(number, buckets):
+    """Where there are many categories, a device hashes its own into few buckets before it reports,
+    by a hash that is its own in each round. The host computes the same hashes of all clients at
+    once, with NumPy.
+    """
+    # The least and largest ids and categories, those around the prime 8191, and random clients.
     random = np.random.default_rng(1)
     clients = [1, 2, 7, 2**32 - 2, *random.integers(1, 2**32 - 1, 100).tolist()]
     categories = np.array([0, 1, 103, 8190, 8191, 32767, -1, -32768])
+
     hashes = vectorised.hashes(clients, number)
     hashed = vectorised.hashed(hashes, categories[None], buckets)
+
     for i, client in enumerate(clients):
         assert tuple(hashes[i].tolist()) == hash_of(client, number)
         assert hashed[i].tolist() == values_of_device(client, number, categories, buckets)
@@ -104,7 +126,10 @@ def test_the_host_hashes_as_devices_do(number, buckets):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("first", "second"), [(17, 8190), (0, 1)])
 def test_any_two_categories_collide_as_often_as_the_law_says(first, second):
-    """Over all PRIME**2 hashes a x + b."""
+    """Devices hash their category by a x + b modulo a prime, into few buckets, where two categories
+    may collide: a report of one then supports the other. The estimate corrects for that. Counted
+    here over all PRIME**2 hashes.
+    """
     collisions = {2: 0, 4: 0, 55: 0}  # by the number of buckets
     b = np.arange(PRIME)
     for a in range(PRIME):
@@ -112,9 +137,11 @@ def test_any_two_categories_collide_as_often_as_the_law_says(first, second):
         for buckets in collisions:
             equal = hash_of_first % buckets == hash_of_second % buckets
             collisions[buckets] += int(np.count_nonzero(equal))
+
     for buckets, count in collisions.items():
         share = count / PRIME**2
         card = cards.decode(base.window(buckets, 1, cards.T // 2 + 1))
+        # The probabilities of reporting the own bucket, and a certain other one:
         same, other = estimate.frequency_law(card)
         law = (same, share * same + (1 - share) * other)
         assert estimate.frequency_law(card, hashed=True) == pytest.approx(law, rel=1e-12)

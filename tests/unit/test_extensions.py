@@ -102,6 +102,9 @@ def views():
 
 @pytest.mark.usefixtures("views")
 def test_its_observer_follows_a_served_run_and_forgets_it_at_the_next_start(tern):
+    """An observer is told what happens in a served run, if the user wants it (here with --diary),
+    and else, at the start of a run, to forget what it has shown of earlier ones.
+    """
     serve = ["serve", "--fleet", "simulated:60", "--dataset", "iris", "--store", "s.sqlite"]
     Diary.entries.clear()
     tern(*serve, "--rounds", "1", "--no-report", "--diary")

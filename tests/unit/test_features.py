@@ -50,8 +50,14 @@ def reference(samples, length=False):
 @given(windows_of(st.tuples(int16, int16, int16)))
 @settings(max_examples=60, deadline=None)
 def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
+    """A window of samples of three axes has, with `length`, a fourth channel: half of the length of
+    the vector of a sample, which does not depend on how a sensor is turned. Its features differ
+    from those in float64 by rounding alone.
+    """
     _, raw = features(samples, length=True)
-    mean, deviation, mean_step, _ = (reference(samples, length=True) - raw)[-4:]
+    errors = reference(samples, length=True) - raw
+    mean, deviation, mean_step, _ = errors[-4:]  # of the last channel
+
     # Each component loses at most 1/2, the root at most 1: less than 1 + sqrt(3) / 2 = 1.87 in a
     # length, of either sign, and another 1 where a feature is rounded down.
     assert -1.87 < mean < 1.87 + 1
@@ -82,13 +88,18 @@ def recordings():
 
 
 def test_a_scale_is_computed_from_recordings(tmp_path, tern):
+    """A feature's scale is the range that devices map to -1 .. 1. The command computes one for each
+    feature from recordings of a sensor: here, of three axes with normal noise of deviation 0.3.
+    """
     path = tmp_path / "public.csv"
     path.write_text("x,y,z\n" + recordings())
+    # 8192 steps of a sensor for 1, and a fourth channel for the length of the vector.
     words = ["scale", str(path), "--times", "8192", "--json", "--length"]
-    scale = tern(*words).json["scale"]
-    assert len(scale) == 4 * 4, "four features of three axes and the length"
 
-    of_mean, of_deviation, *_ = scale  # of x: 0 and 0.3
+    scale = tern(*words).json["scale"]
+
+    assert len(scale) == 4 * 4, "four features of three axes and the length"
+    of_mean, of_deviation, *_ = scale  # of x, whose mean is 0 and whose deviation is 0.3
     standard_error = 0.3 * 8192 / 128**0.5  # of the mean of a window of 128 samples
     low, high = of_mean
     assert -4 * standard_error < low < -standard_error

@@ -48,17 +48,22 @@ def synthetic(n):
 
 
 def test_every_client_is_asked_once_in_groups(monkeypatch):
+    """With as many reports as clients, each of 103 clients is asked in one round: ten groups of
+    ten, and the three that are left.
+    """
     toy(monkeypatch, synthetic(400)[0])
+    clients = range(1, 104)
     algorithm = begin("fedsgd", 103, reports=103, group=10, epsilon="1")
     groups = []
     for number in range(1, algorithm.rounds + 1):
-        ((_, group),) = algorithm.cohorts(range(1, 104))
+        ((_, group),) = algorithm.cohorts(clients)
         groups.append(group.tolist())
         nobody_answers = RoundResult(number, COMPLETE, len(group), 0, {}, [])
-        algorithm.learn(nobody_answers, range(1, 104))
-        algorithm.trainer.stopped = None  # it would stop without answers
+        algorithm.learn(nobody_answers, clients)
+        algorithm.trainer.stopped = None  # without answers it would stop after some rounds
+
     assert [len(group) for group in groups] == [10] * 10 + [3]
-    assert sorted(np.concatenate(groups)) == list(range(1, 104))
+    assert sorted(np.concatenate(groups)) == list(clients)
 
 
 class Plan(NamedTuple):
@@ -96,14 +101,20 @@ def test_few_devices_report_in_several_rounds_and_pay_for_each(devices, options,
 def test_no_device_is_asked_twice_in_a_round_or_more_often_than_it_pays_for(
     devices, options, planned
 ):
+    """The plan of a run says how often a device may be asked (`times`), from which its cost
+    follows. Groups of all rounds keep to it, and take turns as evenly as possible.
+    """
     algorithm = FedSGD(Options(**options), Population(devices=devices, knows_records=False))
+
     groups = [algorithm._group_of(algorithm.clients, i) for i in range(planned.rounds)]
+
     for clients in groups:
         assert len(np.unique(clients)) == len(clients) <= planned.group
-    times = np.bincount(np.concatenate(groups), minlength=algorithm.clients)
-    assert times.sum() == planned.reports
-    assert times.max() == planned.times
-    assert times.min() >= planned.times - 1
+
+    times_asked = np.bincount(np.concatenate(groups), minlength=algorithm.clients)
+    assert times_asked.sum() == planned.reports
+    assert times_asked.max() == planned.times
+    assert times_asked.min() >= planned.times - 1
 
 
 # A fleet that is served
@@ -112,13 +123,21 @@ def test_no_device_is_asked_twice_in_a_round_or_more_often_than_it_pays_for(
 def test_a_served_fleet_without_an_end_takes_in_new_devices_and_goes_on_without_answers(
     monkeypatch,
 ):
+    """A served run stands for as long as its fleet. It asks half of the devices that there are in a
+    round, and does not give up when nobody answers, as another run would after a few rounds.
+    """
     toy(monkeypatch, synthetic(400)[0])
-    population = Population(schedule=Schedule(horizon=50, share=0.5), devices=20)
+    schedule = Schedule(horizon=50, share=0.5)  # a device is asked in half of the rounds
+    population = Population(schedule=schedule, devices=20)
     algorithm = FedSGD(Options(epsilon="4"), population)
+
     for clients in (20, 30):
-        assert next(rounds(algorithm, fleet_of(algorithm, clients))).asked == clients // 2
+        result = next(rounds(algorithm, fleet_of(algorithm, clients)))
+        assert result.asked == clients // 2
+
     for number in range(6):  # more than the failures that end another run
-        algorithm.learn(RoundResult(number, COMPLETE, 10, 0, {}, []), range(1, 21))
+        nobody_answers = RoundResult(number, COMPLETE, 10, 0, {}, [])
+        algorithm.learn(nobody_answers, range(1, 21))
     assert not algorithm.done
 
 
@@ -126,14 +145,21 @@ def test_a_served_fleet_without_an_end_takes_in_new_devices_and_goes_on_without_
 
 
 def test_with_a_dimension_instead_of_a_data_set_the_same_model_is_learned(monkeypatch):
+    """A host whose devices have records that it has never seen needs to know only how many features
+    these have. It learns the same model, but has no test set to judge it by.
+    """
     common = {"reports": 50, "group": 10, "epsilon": "8"}
-    algorithm = FedSGD(Options(dimension=8, **common), Population(devices=50, knows_records=False))
+    population = Population(devices=50, knows_records=False)
+    without_data = FedSGD(Options(dimension=8, **common), population)
     toy(monkeypatch, synthetic(400)[0])
     with_records = begin("fedsgd", 50, **common)
-    finished(algorithm, fleet_of(with_records))
-    result = algorithm.result([])
-    assert (result["measure"], result["d"]) == (None, 8)  # it cannot be judged
-    assert (algorithm.weights == finished(with_records).weights).all()
+
+    finished(without_data, fleet_of(with_records))
+
+    result = without_data.result([])
+    assert result["d"] == 8
+    assert result["measure"] is None, "it cannot be judged"
+    assert (without_data.weights == finished(with_records).weights).all()
 
 
 # Accuracy

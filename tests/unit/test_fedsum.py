@@ -43,24 +43,32 @@ def test_twenty_boards_learn_as_much_as_is_claimed(dataset, life, figure, least)
     [("record", 1, "one record"), ("60", 60, "one run of 60 consecutive records")],
 )
 def test_boards_pay_in_rho_and_never_more_than_for_life(unit, records, protects):
+    """`fedsum` protects one record, or a run of consecutive records, with Gaussian noise. A board's
+    ledger keeps what has been spent, in rho, the measure in which Gaussian noise adds up, and its
+    budget for life: the rho of the epsilon 4 at the delta 1e-6.
+    """
     run = train("inprocess:3", **SMALL, unit=unit)
     assert run["protects"].startswith(protects)
     assert run["epsilon_paid"] <= 4
+
     (archive,) = Path(run["directory"]).glob("fleet*")
-    with tarfile.open(archive) as files:
+    with tarfile.open(archive) as files:  # what the boards of this process held at the end
         files.extractall(".", filter="data")
     account = ledger.Ledger()
     for i, directory in enumerate(board_directories(Path(), 3)):
         account.load(str(directory / storage.ledger_name(i + 1)))
         life = sums.rho_of(4, 1e-6)
-        assert (account.measure, account.budget) == (ledger.RHO, life)
-        assert account.spent == round(run["rho"] * 1e6) <= life
-        assert storage.read_fleet(str(directory / storage.FLEET))[-1] == records
+        assert account.measure == ledger.RHO
+        assert account.budget == life
+        assert account.spent == round(run["rho"] * 1e6) <= life  # in millionths
+        *_, records_of_unit = storage.read_fleet(str(directory / storage.FLEET))
+        assert records_of_unit == records
 
 
 def test_boards_and_simulated_clients_learn_the_same_but_for_noise():
-    """With little noise, the sums of real boards and those of the vectorised twin make the same
-    model.
+    """Boards in this process run the device library; simulated clients are computed together, with
+    NumPy. With little noise (an epsilon of 1000 for life), both make the same model of the same
+    records.
     """
     nearly_no_noise = {**SMALL, "life": "1000"}
     of_boards = train("inprocess:2", **nearly_no_noise)["weights"]
@@ -70,6 +78,9 @@ def test_boards_and_simulated_clients_learn_the_same_but_for_noise():
 
 
 def test_a_run_goes_on_exactly_where_it_stopped():
+    """A run of eight rounds, and one that stops after four: a new learner takes over its state, as
+    JSON, and ends in the same state. Clients draw the same noise in a round of the same number.
+    """
     whole, stopped, resumed = (begin("fedsum", 5, **SMALL) for _ in range(3))
     devices = range(1, 6)
 
@@ -79,9 +90,11 @@ def test_a_run_goes_on_exactly_where_it_stopped():
             learner.learn(ask(fleet, learner.cohorts(devices), number), devices)
 
     run_rounds(whole, range(1, 9))
+
     run_rounds(stopped, range(1, 5))
     resumed.restore(json.loads(json.dumps(stopped.state())))
     run_rounds(resumed, range(5, 9))
+
     assert resumed.state() == whole.state()
 
 
@@ -103,13 +116,17 @@ def test_public_rows_need_fewer_rounds():
 def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_that_no_board_gets(
     dataset, number, of_data_set, of_training
 ):
+    """The host may begin with rows that are public. If the data set has too few, records for
+    training are reserved as public, at most a third of them, and no board holds a reserved one.
+    """
     learner = begin("fedsum", 10, dataset=dataset, records=5, life="4", public=str(number))
-    rows, held = [*learner.reserved], {*learner.holdings.order}
-    assert rows[:of_data_set] == [*learner.dataset.public[:of_data_set]]
-    further = {*rows[of_data_set:]}
+    public, on_boards = [*learner.reserved], {*learner.holdings.order}
+
+    assert public[:of_data_set] == [*learner.dataset.public[:of_data_set]]
+    further = {*public[of_data_set:]}
     assert len(further) == of_training
     assert further <= {*learner.dataset.training}
-    assert not {*rows, *learner.dataset.public} & held
+    assert not {*public, *learner.dataset.public} & on_boards
 
 
 @pytest.mark.parametrize(

@@ -95,14 +95,19 @@ def test_the_packages_are_current():
 
 
 def test_every_piece_is_complete():
+    """Users may install the device library in pieces (`mip` packages). Each piece has all modules
+    that its modules import when they are loaded; those that use a network may be missing for the
+    others.
+    """
     sources = mpy.library()
     networked = modules.networked(sources)
     for piece, names in mip_packages.pieces(sources).items():
         for name in names:
-            missing = modules.at_top(sources, {name}) - names
+            missing = modules.at_top(sources, {name}) - names  # of what it imports when loaded
             if name not in networked:  # the piece may be for a board without a network
                 missing -= networked
             assert not missing, f"{piece}: {name} cannot do without {missing}"
+        # All have the client and the kinds of real boards.
         assert {"tern.client", "tern.supervisor", "tern.boards.rp2", "tern.boards.esp32"} <= names
         assert "tern.boards.emulated" not in names
 

@@ -319,10 +319,15 @@ def test_the_volume_of_another_board_is_refused(volume):
 
 
 def test_the_error_after_ctrl_c_in_a_copy_says_how_to_recover(volume):
-    def stop(done, total):
+    """The user interrupts the copy of a firmware to a Pico half-way: the board may not start any
+    more.
+    """
+
+    def press_ctrl_c_half_way(done, total):
         if done >= total // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(InterruptedByUser, match="flashing was interrupted") as caught:
-        volumes.copy(uf2_file(bytes(200_000)), volume, stop)
+        volumes.copy(uf2_file(bytes(200_000)), volume, press_ctrl_c_half_way)
+
     assert "Hold BOOTSEL" in caught.value.hint

@@ -75,30 +75,37 @@ def board(tmp_path):
 
 
 def test_a_device_reads_its_provisioned_key_policy_and_ledger(board):
+    """The fixture's board has the devices 5, 6 and 7. The device library finds for each what the
+    host wrote: its key, the largest cost of a report and the budget for life (its policy), and a
+    ledger from which nothing was spent.
+    """
     clients = storage.Clients(board + storage.CLIENTS)
     assert (clients.first, clients.count) == (5, 3)
     for device in (5, 6, 7):
         assert clients.find(device)
-        key = bytes([device]) * 32
-        assert (clients.key, clients.largest, clients.budget) == (key, COST, 2 * COST)
+        assert clients.key == bytes([device]) * 32
+        assert (clients.largest, clients.budget) == (COST, 2 * COST)
         account = ledger.Ledger()
         account.load(board + storage.ledger_name(device))
         assert (account.budget, account.spent, account.round) == (2 * COST, 0, 0)
 
 
 def test_the_devices_of_a_board_share_its_records(board):
-    clients, data = (
-        storage.Clients(board + storage.CLIENTS),
-        storage.Records(board + storage.RECORDS),
-    )
+    """The fixture's board has ten records, which its devices 5, 6 and 7 divide among them: each
+    record belongs to one device, and reads as the host wrote it.
+    """
+    clients = storage.Clients(board + storage.CLIENTS)
+    records = storage.Records(board + storage.RECORDS)
+
     indices = []
     for device in (5, 6, 7):
         clients.find(device)
         indices += range(clients.start, clients.start + clients.records)
-    assert indices == list(range(data.count)) == list(range(10))
-    row = np.zeros(5, np.int16)
+    assert indices == list(range(records.count)) == list(range(10))
+
+    row = np.zeros(5, np.int16)  # four features and a label
     for i, record in enumerate(rows(10)):
-        data.read(i, row)
+        records.read(i, row)
         np.testing.assert_array_equal(row, record)
 
 
@@ -126,13 +133,19 @@ def site(tmp_path):
 
 
 def test_provisioning_an_emulated_fleet_replaces_keys_of_emulated_devices_only(site, tmp_path):
+    """Provisioning gives new devices keys in place of the store's. It is refused, and changes
+    nothing, if a directory holds a board already, or if the store has the key of a device that is
+    not emulated: real boards would be locked out.
+    """
     store, _ = site
     before = store.keys()
+
     with pytest.raises(StorageError, match="holds a board already"):
         provision_fleet(store, [tmp_path / "a", tmp_path / "b"], rows(30), POLICY)
     assert store.keys() == before
+
     provision_fleet(store, [tmp_path / "c"], rows(20), POLICY)
-    store.add_devices(new_keys([31]))
+    store.add_devices(new_keys([31]))  # of a real board
     before = store.keys()
     with pytest.raises(UsageError, match="not emulated"):
         provision_fleet(store, [tmp_path / "d"], rows(20), POLICY)
@@ -148,11 +161,16 @@ def driver(store, ports, warn=print):
 
 
 def test_a_round_does_not_wait_for_devices_that_are_on_no_board(site):
-    store, ports = site
+    """The store has keys of 30 devices, but the fleet has only the board with the first 15. A round
+    that asks all of them ends with 15 reports, at once, and says whom it has not reached.
+    """
+    store, (first_port, _) = site
     warnings = []
-    with driver(store, ports[:1], warnings.append) as boards:
+
+    with driver(store, [first_port], warnings.append) as boards:
         boards.open(1, [(QUESTION, range(1, 31))])
         result = boards.collect(1)
+
     assert (result.reports, result.asked) == (15, 30)
     assert warnings == ["round 1: on no board of this fleet: 15 devices"]
 

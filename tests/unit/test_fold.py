@@ -57,11 +57,16 @@ def folded(user, **more):
 
 
 def test_uses_become_values_and_lines_keep_their_numbers(constants):
+    """To save a board's memory, a module's constants are written into the code that uses them, and
+    imported no longer. Lists, and names that are assigned twice, are no constants. Empty lines take
+    the place of the import's, so that tracebacks name the right line.
+    """
     user = (
         "from some import constants\nfrom some.constants import (\n    LEAST,\n    double,\n)\n"
         "x = 2 - LEAST, 'é', constants.TEXT\n"
         "y = [constants.BYTES[0], constants.LIST, constants.TWICE]\n"
     )
+
     assert folded(user)["some.user"] == (
         "from some import constants\nfrom some.constants import double\n\n\n\n"
         "x = 2 - (-3), 'é', \"a'b\"\n"
@@ -70,13 +75,17 @@ def test_uses_become_values_and_lines_keep_their_numbers(constants):
 
 
 def test_private_names_of_the_library_become_short_in_all_modules():
-    """Where they are attributes or whole strings; `_foreign` is no name of the library."""
+    """To save a board's memory, a private name such as `_first` is shortened (to `aA`) where it is
+    an attribute or a whole string. `_foreign` and `_own` are no names of the library, and stay.
+    """
     a = "class A:\n    def _first(self):\n        return other._foreign\n"
     b = "def f(a):\n    return a._first(), '_first', 'a _first', a._foreign\n"
+
     assert fold.fold({"a": a, "b": b}) == {
         "a": a.replace("_first", "aA"),
         "b": "def f(a):\n    return a.aA(), 'aA', 'a _first', a._foreign\n",
     }
+    # A program that is deployed with the library uses its short names.
     assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x.aA = y._own\n"
 
 
@@ -142,12 +151,17 @@ def test_names_that_a_program_uses_stay():
 
 @pytest.mark.slow
 def test_the_folded_library_has_the_same_lines_and_uses_no_name_that_is_gone(tmp_path):
+    """Folding rewrites the device library to save a board's memory. Lines keep their numbers,
+    imports find their names, and Ruff finds no undefined name (F821).
+    """
     library = mpy.library()
     folded = fold.fold(library)
-    for name, source in folded.items():  # the emulated Pico tests that they work: tern deploy
+
+    for name, source in folded.items():
         assert source.count("\n") == library[name].count("\n"), name
         assert not modules.lacking(folded, source), name
         (tmp_path / f"{name}.py").write_text(source)
+
     builtin = f"builtins = {sorted(fold.COMPILED)}"
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821"]
     checked = subprocess.run([*ruff, "--config", builtin, tmp_path], capture_output=True, text=True)

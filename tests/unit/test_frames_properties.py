@@ -38,6 +38,9 @@ def test_cobs_gives_back_data_that_comes_in_any_pieces(data, cuts):
 
 @given(packings())
 def test_packing_is_the_number_in_base_m(packing):
+    """A report's symbols, each below the base, are packed into as few bytes as possible: as the
+    digits of one little-endian number. The device packs, and the host unpacks.
+    """
     base, symbols = packing
     count = len(symbols)
     size = frames.packed_size(base, count)

@@ -64,33 +64,39 @@ def test_a_target_withstands_altered_inputs(target, pytestconfig):
 
 @pytest.mark.slow
 def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
-    """A 32-bit MicroPython judges frames, streams, cards, a board's files and whole conversations."""
-    count = 100 if pytestconfig.getoption("exhaustive") else 10
+    """The device library runs on both: for frames, streams, cards, a board's files and whole
+    conversations, whole and damaged at random, a 32-bit MicroPython accepts and refuses the same.
+    """
+    damaged_of_each = 100 if pytestconfig.getoption("exhaustive") else 10
     inputs = [(name, data) for name in verdicts.NAMES for data in seeds.of(name)]
     for name in verdicts.NAMES:
-        inputs += [
-            (name, data) for data in itertools.islice(seeds.blindly(seeds.of(name), 1), count)
-        ]
+        damaged = itertools.islice(seeds.blindly(seeds.of(name), 1), damaged_of_each)
+        inputs += [(name, data) for data in damaged]
+
     assert fuzzing.differences(inputs, tmp_path) == []
 
 
 @pytest.mark.slow
 def test_a_host_accepts_no_hostile_frame_and_keeps_no_memory_of_it(tmp_path):
-    """Tens of thousands of frames have every kind of damage.
-
-    The host is a separate process, to measure its memory alone, and has no huge pages, since one
-    has 2 MB.
+    """A host gets 50,000 frames with every kind of damage, many of which hold several reports. It
+    is a process of its own, to measure its memory alone.
     """
     code = (
-        "import ctypes, json, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); from harness.hostile import assault; "
+        "import ctypes, json, sys; "
+        "ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); "  # no huge pages, since one has 2 MB
+        "from harness.hostile import assault; "
         "print(json.dumps(assault(sys.argv[1], 50_000)))"
     )
+
     ended = python("-c", code, tmp_path / "hostile.sqlite")
     assert ended.returncode == 0
+
     result = json.loads(ended.stdout)
-    assert (result["accepted"], result["frames"]) == (0, 50_000)
+    assert result["frames"] == 50_000
+    assert result["accepted"] == 0
+    # Frames hold 2.5 reports and more on average.
     assert result["reports"] == result["refused"] > 125_000
-    assert result["grown_bytes"] < 1_500_000
+    assert result["grown_bytes"] < 1_500_000  # 30 a frame
 
 
 def error_of(name, folder, data):

@@ -57,17 +57,21 @@ def test_the_curve_of_a_fine_grid_is_hardly_above_what_the_noise_tells():
 
 
 def test_two_reports_tell_no_more_than_the_sum_of_their_rhos():
-    """Two coordinates, or two rounds: the losses of independent noise add up."""
+    """Rho, the measure of what Gaussian noise leaks, adds up over reports: over coordinates, or
+    over rounds. The delta of two reports together, summed over all pairs of values of discrete
+    noise, is at most that of the summed rho.
+    """
     variance, shifts = 400, (12, 20)
-    reach = 14 * 20
+    reach = 14 * 20  # of the noise: 14 standard deviations
     at = np.arange(-reach, reach + 1, dtype=float)
     law = discrete_normal(variance, reach)
     losses = [(2 * at * shift + shift**2) / (2 * variance) for shift in shifts]
-    joint = np.add.outer(*losses).reshape(-1)
+    joint_losses = np.add.outer(*losses).reshape(-1)
     masses = np.multiply.outer(law, law).reshape(-1)
+
     rho = sum(gaussian_curve.rho_of_card(card_of(variance, shift)) for shift in shifts)
     for epsilon in (0.5, 1.0, 3.0):
-        told = float((masses * np.maximum(0, 1 - np.exp(epsilon - joint))).sum())
+        told = float((masses * np.maximum(0, 1 - np.exp(epsilon - joint_losses))).sum())
         assert told <= gaussian_curve.delta_of(rho, epsilon)
 
 
@@ -84,15 +88,18 @@ def test_the_curve_is_that_of_the_normal_distribution(rho, epsilon):
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-2])
 @pytest.mark.parametrize("rho", [1, 24_355, 311_064, 10_000_000])
 def test_an_epsilon_of_the_curve_has_its_delta(rho, delta):
+    """The curve states the epsilon of Gaussian noise at a delta, by its rho (in millionths). At
+    that epsilon, delta is kept, and dp-accounting finds that no more noise was needed than there
+    is.
+    """
     epsilon = gaussian_curve.epsilon_of(rho, delta)
     assert gaussian_curve.delta_of(rho, epsilon) <= delta
-    if not epsilon:
+    if not epsilon:  # at this delta, nothing is told
         return
     parameters = common.DifferentialPrivacyParameters(epsilon, delta)
-    needed = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(
-        parameters
-    ).standard_deviation
-    assert needed <= 1 / math.sqrt(2 * rho / MICRO) * (1 + 1e-4)
+    theirs = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(parameters)
+    deviation = 1 / math.sqrt(2 * rho / MICRO)  # of the noise that has this rho
+    assert theirs.standard_deviation <= deviation * (1 + 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -104,25 +111,27 @@ def test_an_epsilon_of_the_curve_has_its_delta(rho, delta):
     ],
 )
 def test_a_life_of_sums_tells_less_than_its_rho_would_allow(life, presence, content, in_two_runs):
-    """The last two for what a run of records says (two steps), and for an event that changes two
-    runs (four).
+    """A budget for life is stated as an epsilon, and kept as a rho. The curve of Gaussian noise
+    finds a smaller epsilon than the general bound of zCDP for all that is at stake: that a run of
+    records is there (one step of the sum), what it says (two), and an event that changes two runs
+    (four). Rho grows with the square of the steps.
     """
     rho = sums.rho_of(life, 1e-6)
     found = [gaussian_curve.epsilon_of(steps**2 * rho, 1e-6) for steps in (1, 2, 4)]
     assert found == pytest.approx([presence, content, in_two_runs], abs=2e-6)
-    assert all(
-        sums.epsilon_of(steps**2 * rho, 1e-6) > each
-        for steps, each in zip((1, 2, 4), found, strict=True)
-    )
+    for steps, epsilon in zip((1, 2, 4), found, strict=True):
+        assert epsilon < sums.epsilon_of(steps**2 * rho, 1e-6), "the general bound"
 
 
 def test_cards_of_a_budget_have_at_most_the_rho_of_the_budget():
-    """Ten cards that share a budget: their noise is finer than that of one card that spends all of
-    it.
+    """A card is the certified table from which a device draws its noise. Ten cards share a budget
+    of rho: `rho_of_cards` bounds what they tell together from the budget and one of them.
     """
-    budget, radius = 300_000, 128
+    budget, radius = 300_000, 128  # millionths of rho; in steps of the card's grid
     share = Fraction(budget, 10)
+    # The least multiple of 512 that keeps rho = radius**2 / (2 variance) within the share.
     variance = math.ceil(Fraction(MICRO * radius**2, 2) / share / 512) * 512
     card = card_of(variance, radius)
+
     assert card.keeps(int(share))
     assert 10 * gaussian_curve.rho_of_card(card) <= gaussian_curve.rho_of_cards(budget, card)

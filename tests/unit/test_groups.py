@@ -48,14 +48,17 @@ def test_no_tail_means_the_worst_group():
 
 
 def test_the_law_is_that_of_drawing_groups():
-    """Of seven devices the first three are dishonest, and the last is honest: all groups of four
-    that have it.
+    """Of seven devices, 0, 1 and 2 are dishonest and 6 is honest. Groups of four are drawn, and
+    those with device 6 are looked at: `chance_of_more` gives the probability of more than `most`
+    dishonest ones in them. Compared with a list of all such groups.
     """
     dishonest, honest = {0, 1, 2}, 6
     groups = [set(group) for group in combinations(range(7), 4) if honest in group]
+
     for most in range(4):
         beyond = [group for group in groups if len(group & dishonest) > most]
-        assert chance_of_more(7, 3, 4, most) == Fraction(len(beyond), len(groups))
+        share = Fraction(len(beyond), len(groups))
+        assert chance_of_more(pool=7, dishonest=3, asked=4, most=most) == share
 
 
 @pytest.mark.parametrize(
@@ -73,13 +76,16 @@ def test_a_chosen_group_may_have_all_dishonest_devices_of_the_site():
 
 
 def test_all_draws_together_miss_with_at_most_their_delta():
-    """The tail of the i-th draw falls as 1 / i**2, whose sum is pi**2 / 6."""
+    """A round asks a group that is drawn at random, and counts on so many honest devices in it;
+    that may fail with a small probability, the tail. The tails of all draws ever, which fall as 1 /
+    i**2, are to sum to at most delta.
+    """
     delta, draws, dishonest = 1e-3, 400, 100
     missed = 0.0
-    tails = 0.0  # as shares of delta
+    tails = 0.0  # as shares of delta; their sum for all i is 1, as that of 1 / i**2 is pi**2 / 6
     for i in range(1, draws + 1):
         group = Group(site=1000, asked=100, pool=1000, draw=i)
-        most_counted = 100 - group.honest(100, 0.9, delta)
+        most_counted = 100 - group.honest(100, 0.9, delta)  # if 90 % of all are honest
         missed += float(chance_of_more(1000, dishonest, 100, most_counted))
         tails += 6 / (pi * i) ** 2
     of_later_draws = delta * (1 - tails)

@@ -54,17 +54,22 @@ def test_laplace_sums_protect_a_run_with_their_epsilon_and_what_it_says_with_twi
 
 @pytest.mark.parametrize("unit", [1, 60])
 def test_gaussian_sums_protect_a_run_with_their_rho_and_what_it_says_with_four_times_that(unit):
+    """A device reports sums over its records with Gaussian noise, which hide one record or a run of
+    60. That a run is there moves a sum by one step, that it says something else by two, and an
+    event in two runs by four; rho grows with the square of that. The statement has an epsilon for
+    each.
+    """
     report = of_sum(unit, norm=2)
-    guarantee = Guarantee.of(Span.RUN, {report: 5}, DELTA)
+    guarantee = Guarantee.of(Span.RUN, {report: 5}, DELTA)  # five such reports in one training run
 
     def epsilon_of_steps(steps):
-        """By the curve of the normal distribution; rho grows with the square of the steps."""
+        """By the curve of the normal distribution."""
         return gaussian_curve.epsilon_of(5 * steps**2 * report.normal, DELTA)
 
     assert guarantee.bounds.epsilon == epsilon_of_steps(1)
     assert guarantee.content.epsilon == epsilon_of_steps(2)
     assert guarantee.event.epsilon == epsilon_of_steps(4)
-    assert guarantee.bounds.pure is None
+    assert guarantee.bounds.pure is None, "no epsilon without a delta"
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -83,7 +88,7 @@ def test_beside_sums_over_records_reports_about_the_device_protect_records_only(
     assert "protect one record of a device with epsilon" in guarantee.words()
 
 
-@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("norm", [1, 2], ids=["Laplace", "Gaussian"])
 @pytest.mark.parametrize(
     ("shorter", "longer", "steps"),
     [
@@ -91,14 +96,18 @@ def test_beside_sums_over_records_reports_about_the_device_protect_records_only(
         (60, 90, 4),  # in a run of 60 records, one of 90 may end and another begin
     ],
 )
-def test_a_sum_over_longer_runs_costs_a_short_run_what_changing_the_longer_ones_costs(
-    norm, shorter, longer, steps
-):
+def test_reports_about_runs_of_two_lengths_protect_the_shorter_run(norm, shorter, longer, steps):
+    """A device's noisy sums hide any run of so many consecutive records. If it reports sums for
+    runs of two lengths, the guarantee is about the shorter one. A short run changes at most `steps`
+    steps of the sums over longer ones, so that these cost what so many steps cost.
+    """
     of_shorter, of_longer = of_sum(shorter, norm), of_sum(longer, norm)
+
     guarantee = Guarantee.of(Span.RUN, {of_shorter: 1, of_longer: 1}, DELTA)
+
     assert guarantee.unit == shorter
-    changed = replace(of_longer.for_steps(steps), unit=shorter)
-    assert guarantee.bounds == Bounds.of({of_shorter: 1, changed: 1}, DELTA)
+    longer_changed = replace(of_longer.for_steps(steps), unit=shorter)
+    assert guarantee.bounds == Bounds.of({of_shorter: 1, longer_changed: 1}, DELTA)
 
 
 A_TENTH = ReportKind.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card))
@@ -139,8 +148,10 @@ def test_people_read_numbers_that_are_rounded_up(number, words):
 
 
 def test_odds_beyond_epsilon_are_less_likely_than_is_told():
-    """The log of the odds of a normal report is normal itself: its mean is half of shift**2, its
-    deviation is shift = sqrt(2 rho).
+    """A guarantee at a delta also states how likely the odds of a guess about a device grow or
+    shrink by more than exp(epsilon). Compared with the exact probability for a normal report, whose
+    log odds are normal themselves: their mean is half of shift**2, their deviation is shift =
+    sqrt(2 rho).
     """
     rho = sums.rho_of(1, DELTA)
     report = ReportKind(rho, gaussian=True, alone=True, unit=1, normal=rho)

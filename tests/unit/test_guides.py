@@ -61,17 +61,28 @@ def snippets(monkeypatch):
 
 @pytest.mark.parametrize(
     ("sensor", "expected"),
-    [("MPU-6050", (0, -1, 8192)), ("A", (32767,)), ("HC-SR501", (8192,))],
+    [
+        ("MPU-6050", (0, -1, 8192)),  # an accelerometer that lies still: 1 g on the third axis
+        ("A", (32767,)),  # an analogue input at its maximum
+        ("HC-SR501", (8192,)),  # a motion sensor that sees motion
+    ],
 )
 def test_a_snippet_reads_its_sensor_and_makes_records(snippets, tmp_path, sensor, expected):
+    """The guide has a snippet for each sensor, and one that makes records from it. They run here
+    with stand-ins for the pins and the bus. A window full of samples becomes one record with the
+    label that the program gives.
+    """
     names = {}
     exec(SNIPPETS[sensor] + SNIPPETS["From"], names)
     assert names["sample"]() == expected
+
+    label = 16384  # 1 in fixed point
     window, recorder = names["window"], names["recorder"]
     assert isinstance(window, Window)
     recorder.open(str(tmp_path))
     for _ in range(window.n):
-        names["step"](16384)
+        names["step"](label)
     recorder.flush()
+
     assert recorder.count == 1
-    assert names["row"][-1] == 16384
+    assert names["row"][-1] == label

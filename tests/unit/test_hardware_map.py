@@ -36,6 +36,9 @@ TWISTER = """
 
 
 def test_a_hardware_map_of_twister_is_read(read):
+    """Twister, Zephyr's test runner, lists the boards of a desk in a YAML file. Its keys are taken,
+    and those that it has for itself (product, runner) are passed over.
+    """
     (board,) = read(TWISTER)
     assert board == MappedBoard(
         id="e661",
@@ -125,12 +128,18 @@ def test_the_history_names_the_commits_that_moved_a_figure(history, hil, tern):
 
 
 def test_a_hub_switches_power_off_and_on(tmp_path, monkeypatch):
+    """A board whose entry names a port of a USB hub is restarted with the program uhubctl, whose
+    calls a script in its place writes down.
+    """
     monkeypatch.setattr(hardware.time, "sleep", lambda seconds: None)
-    hub, calls = tmp_path / "uhubctl", tmp_path / "calls"
-    hub.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
-    hub.chmod(0o755)
+    program, calls = tmp_path / "uhubctl", tmp_path / "calls"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    MappedBoard("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2}).power_cycle()
+    board = MappedBoard("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2})
+
+    board.power_cycle()
+
     assert calls.read_text().splitlines() == ["-l 1-1 -p 2 -a off", "-l 1-1 -p 2 -a on"]
 
 

@@ -33,14 +33,20 @@ def store(store):
 
 
 def test_a_board_without_a_key_leaves_no_row(store):
+    """A hello announces a board at the broker, and proves nothing: anybody may send hellos with
+    made-up ids. The store keeps rows only for boards with a device that has a key (here 1, 2, 3 and
+    9).
+    """
     aggregator = Aggregator(store)
     roster = BoardRoster(aggregator.devices)
     fleet = FleetState(MqttLink(ACCESS), aggregator, roster, keys.fleet_key(store), print)
     health = FleetHealth(fleet, store, Sightings(store), standing=True)
+
     for first in (1, 9, *range(100, 200)):
         receive_hello(fleet.link, first)
     health.note_changes(roster.update(fleet.link, 0.0), 0.0)
     health.store_sightings()
+
     assert [board.first for board in store.boards()] == [1, 9]
 
 
@@ -66,25 +72,35 @@ def counts_as_kept(link, first, live=True):
 
 
 def test_a_returning_site_affects_only_its_own_boards(link):
+    """When the bridge of a site returns, its broker repeats hellos that it has kept, as if they
+    were new. So for three seconds, hellos of this site's boards count as kept: they do not show
+    that the board is there now. The ids 1 to 99 are at the site "lab", 200 to 299 at another.
+    """
     assert not counts_as_kept(link, 5)
-    assert counts_as_kept(link, 5, live=False)
-    return_site(link, "lab", retained=True)
+    assert counts_as_kept(link, 5, live=False), "the broker itself says so"
+    return_site(link, "lab", retained=True)  # it returned at some earlier time
     assert not counts_as_kept(link, 5)
+
     return_site(link, "lab")
     assert counts_as_kept(link, 5)
     assert not counts_as_kept(link, 250), "at another site"
     assert not counts_as_kept(link, 150), "at the central broker, or a site without ids"
+
     link.now += 3.0
     assert not counts_as_kept(link, 5)
 
 
 def test_a_site_that_keeps_returning_does_not_keep_boards_asleep(link):
+    """For three seconds after a site has returned, hellos of its boards count as kept by its
+    broker, and not as live. A site that says every second that it is back has this effect only
+    twice in two minutes.
+    """
     seconds, live = 120, 0
     for _ in range(seconds):
         return_site(link, "lab")
         live += not counts_as_kept(link, 5)
         link.now += 1.0
-    # For three seconds after a return hellos count as kept; this happens twice.
+
     assert live == seconds - 2 * 3
 
 
@@ -129,14 +145,19 @@ def see_boards(sightings, boards):
 
 
 def test_sightings_that_a_full_disk_did_not_take_are_written_later(store, full_disk):
+    """The host notes when it has heard of which board (a sighting). What a full disk refuses stays
+    in memory, and is written as soon as there is room.
+    """
     sightings = Sightings(store, print)
     boards = range(1, 100)
     with full_disk():
         see_boards(sightings, boards)
         sightings.mark_all_offline()
+
     sightings.write()
+
     assert [board.first for board in store.boards()] == [*boards]
-    assert {board.errors for board in store.boards()} == {1}
+    assert {board.errors for board in store.boards()} == {1}, "each was seen with one error"
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,9 @@ def test_no_tool_imports_a_higher_floor_or_a_neighbouring_room():
 
 @pytest.mark.parametrize("package", FOLDERS)
 def test_a_package_imports_only_packages_that_it_may_know(package):
+    """The device library stands alone, the host builds on it, and the tools on both. Every other
+    package builds on this core, and on no package beside it.
+    """
     known = {
         "tern": {"tern"},
         "ternhost": {"tern", "ternhost"},
@@ -168,7 +171,9 @@ def test_the_core_does_not_speak_of_what_packages_beside_it_bring():
 
 
 def test_a_report_comes_through_at_most_twelve_files_each_once():
-    """CONTRIBUTING has a table of the files between the broker and the model."""
+    """CONTRIBUTING has a table of the files that a report comes through, between the broker and the
+    model. It stays short enough to be read, and names files that exist.
+    """
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text[text.index("**The path of a report") :].partition("\n## ")[0]
     files = re.findall(r"^\| `([a-z_/]+\.py)` \|", section, re.MULTILINE)

@@ -31,13 +31,18 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("model", [wire.LOGISTIC, wire.SVM])
 def test_figures_of_two_classes_equal_those_of_scikit_learn(model):
+    """Accuracy, AUC and log loss of a model with random weights, on the test set. Features are
+    fixed-point numbers, in which ONE stands for 1.
+    """
     from sklearn import metrics
 
     data = DATA[model]()
     weights = np.random.default_rng(3).normal(size=data.dimension)
     scores = data.features[data.test] / ONE @ weights
     positive = data.labels[data.test] > 0
+
     figures = judging.figures(data, model, weights)
+
     assert figures["accuracy"] == metrics.accuracy_score(positive, scores > 0)
     assert figures["auc"] == pytest.approx(metrics.roc_auc_score(positive, scores), abs=1e-4)
     if model == wire.LOGISTIC:  # scores of an SVM are no probabilities
@@ -46,6 +51,9 @@ def test_figures_of_two_classes_equal_those_of_scikit_learn(model):
 
 
 def test_figures_of_several_classes_equal_those_of_scikit_learn():
+    """Accuracy and log loss of softmax regression with random weights, on the test set of the ten
+    digits. Features are fixed-point numbers, in which ONE stands for 1.
+    """
     from sklearn import metrics
 
     data = bundled.multiclass("digits")
@@ -53,24 +61,31 @@ def test_figures_of_several_classes_equal_those_of_scikit_learn():
     scores = data.features[data.test] / ONE @ weights.reshape(10, -1).T
     labels = data.labels[data.test]
     odds = np.exp(scores)
+
     figures = judging.figures(data, wire.SOFTMAX_GRADIENT, weights)
+
     assert figures["accuracy"] == metrics.accuracy_score(labels, scores.argmax(axis=1))
     log_loss = metrics.log_loss(labels, odds / odds.sum(axis=1, keepdims=True))
     assert figures["log_loss"] == pytest.approx(log_loss)
 
 
-@pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
+@pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)], ids=["few", "many"])
 @pytest.mark.parametrize("true", [0.5, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):
-    """Normal scores, shifted for one class: 95 percent of the intervals hold the true AUC."""
+    """The AUC is the probability that a record of the positive class scores above one of the other.
+    With normal scores, shifted for one class so that the true AUC is known, 95 percent of the
+    intervals are to hold it.
+    """
     rng = np.random.default_rng(positive)
     shift = NormalDist().inv_cdf(true) * 2**0.5
     labels = np.arange(positive + negative) < positive
+
     covered = 0
     for _ in range(400):
-        z = rng.normal(size=len(labels)) + shift * labels
-        low, high = judging.auc_interval(judging._auc(z, labels), positive, negative)
+        scores = rng.normal(size=len(labels)) + shift * labels
+        low, high = judging.auc_interval(judging._auc(scores, labels), positive, negative)
         covered += low <= true <= high
+
     assert 0.92 <= covered / 400 <= 0.985
 
 
@@ -94,12 +109,16 @@ def loss(model, data, weights, regularisation):
 
 @pytest.mark.parametrize("model", DATA)
 def test_the_optimum_equals_that_of_scikit_learn(model):
+    """The optimum, to which private models are compared, has the same loss as the model that
+    scikit-learn fits with the same penalty, for every kind of model.
+    """
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.svm import LinearSVC
 
     data = DATA[model]()
     x, y = data.features[data.training] / ONE, data.labels[data.training]
     weight = 1e-3  # of the penalty
+    # scikit-learn counts the penalty against the sum of losses, or (C) the other way round.
     common = {"C": 1 / (weight * len(x)), "fit_intercept": False}
     logistic = LogisticRegression(**common, max_iter=10_000)
     theirs = {
@@ -108,8 +127,11 @@ def test_the_optimum_equals_that_of_scikit_learn(model):
         wire.SVM: LinearSVC(**common, loss="hinge", max_iter=200_000, tol=1e-6),
         wire.SOFTMAX_GRADIENT: logistic,
     }[model].fit(x, y / ONE if model == wire.LINEAR else y)
+
+    ours = fit(model, data, weight)
+
     expected = loss(model, data, np.ravel(theirs.coef_), weight)
-    assert loss(model, data, fit(model, data, weight), weight) == pytest.approx(expected, rel=2e-3)
+    assert loss(model, data, ours, weight) == pytest.approx(expected, rel=2e-3)
 
 
 def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):

@@ -51,7 +51,11 @@ def race(path, start, pipe):
 
 
 def test_only_one_of_several_processes_answers_each_round(path):
-    start, pipes = CONTEXT.Event(), []
+    """A ledger keeps what a device has spent. Two processes that answer from it for one round would
+    each disclose a report, for one payment. Three try at the same time, for rounds 1 to 40: each
+    round is paid at most once, and the ledger has all payments.
+    """
+    start, pipes = CONTEXT.Event(), []  # `start` lets all of them begin together
     for _ in range(3):
         near, far = CONTEXT.Pipe()
         CONTEXT.Process(target=race, args=(path, start, far), daemon=True).start()
@@ -62,18 +66,23 @@ def test_only_one_of_several_processes_answers_each_round(path):
     for pipe in pipes:
         assert pipe.poll(20), "another process sends nothing"
         paid += pipe.recv()
-    assert len(paid) == len(set(paid)) > 0
+    assert len(paid) == len(set(paid)) > 0, "no round twice"
+
     book = loaded(path)
     assert book.spent == PRICE * len(paid)
     assert book.round == max(paid)
 
 
 def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path):
+    """Two programs have loaded the ledger. After one has paid from it, the other's copy is out of
+    date: it can pay for nothing until it has loaded the ledger again.
+    """
     first, second = loaded(path), loaded(path)
+
     pay(first, number=1)
     with pytest.raises(LedgerError, match="another process has answered from this ledger"):
         pay(second, number=1, question=OTHER_QUESTION)
-    with pytest.raises(LedgerError, match="not a payment"):  # it has failed, and must be loaded
+    with pytest.raises(LedgerError, match="not a payment"):  # of a ledger that has failed
         pay(second, number=2)
 
     second.load(path)
@@ -84,13 +93,18 @@ def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path):
 
 @pytest.mark.parametrize("left_over", [False, True])
 def test_only_its_owner_reads_a_ledger(path, left_over):
+    """The file's mode stays 600 when a payment writes it anew, even if a file that others may read
+    is left over from a write that was cut off, or if another program has changed the mode.
+    """
     assert mode(path) == 0o600
     if left_over:
         Path(path + ".new").write_bytes(b"half")
         os.chmod(path + ".new", 0o644)
+
     book = loaded(path)
     pay(book, number=1)
     assert mode(path) == 0o600
+
     os.chmod(path, 0o644)  # as other programs may leave it
     book.load(path)
     pay(book, number=2)
@@ -99,15 +113,22 @@ def test_only_its_owner_reads_a_ledger(path, left_over):
 
 @pytest.mark.parametrize("left_over", [False, True])
 def test_only_its_owner_reads_a_fleets_new_key(tmp_path, left_over):
-    before = os.umask(0o022)
+    """A board keeps the fleet's key in a file. When a new key replaces it, the file's mode stays
+    600, even if one that others may read is left over from a write that was cut off.
+    """
+    before = os.umask(0o022)  # by which others may read new files
     try:
         path = str(tmp_path / storage.FLEET)
         Path(path).write_bytes(fleet_file(bytes(32), epoch=1))
         os.chmod(path, 0o600)
         if left_over:
             Path(path + ".new").write_bytes(b"half")
-        storage.write_fleet(path, bytes(range(32)), 2)
-        assert storage.read_fleet(path)[0] == bytes(range(32))
+
+        new_key = bytes(range(32))
+        storage.write_fleet(path, new_key, 2)  # the epoch of the new key
+
+        key, *_ = storage.read_fleet(path)
+        assert key == new_key
         assert mode(path) == 0o600
     finally:
         os.umask(before)

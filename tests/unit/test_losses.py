@@ -107,8 +107,9 @@ def least_epsilon(delta_of, delta, largest):
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 2, 20])
 @pytest.mark.parametrize("reports", [1, 2, 7, 100, 3000])
 def test_randomised_response_composes_to_its_binomial_sum(reports, epsilon, delta):
-    """Nothing of the same epsilon tells more than randomised response, and its delta is known in
-    closed form. The account may never be below the exact epsilon, and hardly above.
+    """The account states the epsilon that a device has spent with many reports, at a delta. Of
+    reports of one epsilon, none tells more than randomised response, whose delta is known in closed
+    form. The account is never below the exact epsilon, and at most 0.1 percent above it.
     """
 
     def delta_of(total):
@@ -116,6 +117,7 @@ def test_randomised_response_composes_to_its_binomial_sum(reports, epsilon, delt
 
     exact = least_epsilon(delta_of, delta, reports * epsilon)
     composed = compose_exactly({any_mechanism(epsilon): reports}, delta)
+
     assert exact * (1 - 1e-8) <= composed <= exact * 1.001
 
 
@@ -148,9 +150,13 @@ def worst_product_delta(laws_of_reports, epsilon):
     ids=str,
 )
 def test_a_small_product_keeps_delta_at_its_epsilon_and_not_much_below(reports, delta):
-    """Every pair of inputs of every report is compared, in rational numbers."""
+    """For two or three reports, the exact delta at the epsilon that the account states can be
+    found: every pair of inputs of every report is compared, in rational numbers.
+    """
     kinds = Counter(report(*named) for named in reports)
+
     epsilon = compose_exactly(kinds, delta)
+
     all_inputs = [laws_at_knots(*named) for named in reports]
     assert worst_product_delta(all_inputs, epsilon) <= delta
     if epsilon > 0:  # at 0.99 of it, the lowest and the highest input have more than delta
@@ -169,6 +175,9 @@ def test_a_small_product_keeps_delta_at_its_epsilon_and_not_much_below(reports, 
     ids=str,
 )
 def test_a_card_composes_as_googles_accountant_says(named, reports, delta):
+    """dp-accounting, Google's library, composes many reports of a mechanism, too. The mechanism is
+    given to it by its probabilities at the lowest and the highest input, which differ most.
+    """
     lowest, *_, highest = laws_at_knots(*named)
     epsilon_of_a_report = named[1]
     theirs = pld.from_two_probability_mass_functions(
@@ -178,7 +187,9 @@ def test_a_card_composes_as_googles_accountant_says(named, reports, delta):
         symmetric=False,
     )
     their_epsilon = theirs.self_compose(reports).get_epsilon_for_delta(delta)
+
     our_epsilon = compose_exactly({report(*named): reports}, delta)
+
     # Theirs is an upper bound, too, on a coarser grid.
     assert 0.99 * their_epsilon < our_epsilon < their_epsilon * 1.0005
 
@@ -197,12 +208,16 @@ def projection_laws(overlap):
     return laws.Part.of(Fraction(1), rows)
 
 
-@pytest.mark.parametrize("others", [0, 20])
-@pytest.mark.parametrize("ratio", [Fraction(1), Fraction(2)])
+@pytest.mark.parametrize("others", [0, 20], ids=["alone", "among 20"])
+@pytest.mark.parametrize("ratio", [Fraction(1), Fraction(2)], ids=float)  # exp(epsilon)
 def test_a_projection_card_tells_as_much_as_opposite_directions_and_more_than_near_ones(
     others, ratio
 ):
-    """Opposite directions have no likely symbol in common, and near ones have many."""
+    """A projection card states how a device reports a direction: it sends, out of a circle of
+    symbols, more likely one near its own. What a report tells (delta, exactly for one report,
+    bounded if it is mixed with 20 `others`) is what it tells between opposite directions, which
+    have no likely symbol in common. Near ones share half of them, and are harder to tell apart.
+    """
 
     def delta_of(part):
         if others:
@@ -210,8 +225,10 @@ def test_a_projection_card_tells_as_much_as_opposite_directions_and_more_than_ne
         return float(laws.profile([part], ratio))
 
     (of_card,) = laws.parts(PROJECTION_CARD)
-    half_of_likely = projection.of(PROJECTION_CARD).k - projection.of(PROJECTION_CARD).k // 2
-    opposite, near = projection_laws(overlap=0), projection_laws(overlap=half_of_likely)
+    likely_symbols = projection.of(PROJECTION_CARD).k
+    opposite = projection_laws(overlap=0)
+    near = projection_laws(overlap=likely_symbols - likely_symbols // 2)
+
     assert delta_of(of_card) == pytest.approx(delta_of(opposite), rel=1e-9)
     assert delta_of(of_card) > delta_of(near) * (1 + 1e-9)
 
@@ -219,7 +236,10 @@ def test_a_projection_card_tells_as_much_as_opposite_directions_and_more_than_ne
 @pytest.mark.parametrize("named", [*CARDS, ("grr", 20), ("duchi", 1e-6)], ids=str)
 @pytest.mark.parametrize("ratio", [Fraction(1, 3), Fraction(1), Fraction(5)], ids=float)
 def test_a_profile_is_the_largest_of_all_pairs_of_inputs(named, ratio):
-    """The profile at a ratio: the sum of what P(symbol) exceeds ratio Q(symbol), at most."""
+    """The privacy profile at a ratio, exp(epsilon), is the least delta: the sum over the symbols of
+    what P(symbol) exceeds ratio Q(symbol), for the two inputs P and Q for which it is largest.
+    Computed here for all pairs of inputs, in integers.
+    """
     parts = laws.parts(card(*named))
     largest = Fraction(0)
     for part in parts:
@@ -286,8 +306,9 @@ def worst_delta_among(knots, clients, rounds, epsilon):
 def test_counts_of_several_rounds_keep_delta_whatever_the_others_hold(
     clients, rounds, named, delta
 ):
-    """An observer sees counts of the reports of all clients. The exact delta at the stated epsilon is
-    found by enumerating all counts, for all inputs of the other clients.
+    """Reports of several clients are mixed, so that an observer sees only how many of them have
+    each symbol. The exact delta at the epsilon that the account states is found by enumerating all
+    counts, for all inputs of the other clients.
     """
     epsilon = compose_exactly({report(*named).among(clients): rounds}, delta)
     exact = worst_delta_among(laws_at_knots(*named), clients, rounds, epsilon)
@@ -308,8 +329,9 @@ def ones_among(clients, epsilon):
 @pytest.mark.parametrize(("clients", "epsilon"), [(10, 1), (300, 2)])
 @pytest.mark.parametrize("alpha", [1.1, 8, 40])
 def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsilon, alpha):
-    """A share of the others' reports does not depend on what they hold: the blanket that hides one
-    client. The bound assumes no more than it, so that it is above the exact divergence.
+    """Renyi divergences of order alpha measure what reports tell. Some of the reports of others do
+    not depend on what they hold: the blanket that hides one client. The bound counts on no more
+    than that, so that it is above the exact divergence.
     """
     ones, zeros = ones_among(clients, epsilon)
     exact = max(renyi(ones, zeros, alpha), renyi(zeros, ones, alpha))
@@ -347,9 +369,16 @@ def test_hashes_are_never_mixed_since_each_device_has_its_own(hashed, others):
 
 
 def test_with_gaussian_noise_and_other_reports_the_rhos_add_up_and_so_do_the_epsilons():
+    """Three reports with Gaussian noise (each with a rho of 20,000 millionths) and two of another
+    mechanism. zCDP adds their rhos. The exact account adds two epsilons, one of each kind: all of
+    delta for the Gaussian ones, or half for each kind, whichever is smaller.
+    """
     pure = report("three-outputs", 1)
-    bounds = composing.compose({ReportKind(20_000, gaussian=True): 3, pure: 2}, 1e-6)
-    assert bounds.pure is None
+    gaussian = ReportKind(20_000, gaussian=True)
+
+    bounds = composing.compose({gaussian: 3, pure: 2}, 1e-6)
+
+    assert bounds.pure is None, "Gaussian noise needs a delta"
     assert bounds.zcdp == sums.epsilon_of(60_000 + 2 * pure.rho, 1e-6)
     apart = composing.pure_sum({pure: 2}) + sums.epsilon_of(60_000, 1e-6)
     half_of_delta_each = compose_exactly({pure: 2}, 5e-7) + sums.epsilon_of(60_000, 5e-7)
@@ -365,12 +394,18 @@ TABLE = re.findall(r"^\| ([\d.]+) \| ([\d,]+) \| (.*) \|$", GUIDE, re.MULTILINE)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("row", TABLE, ids="x".join)
 def test_a_row_of_the_guide_is_rounded_up_from_what_is_computed(row):
-    epsilon, rounds = float(row[0]), int(row[1].replace(",", ""))
-    stated = [float(cell) for cell in row[2].split("|")]
+    """docs/guides/accounting.md has a table of the epsilon of many reports, by five ways of
+    accounting. No figure is below the computed one, nor more than one percent above it.
+    """
+    epsilon_cell, rounds_cell, other_cells = row
+    epsilon, rounds = float(epsilon_cell), int(rounds_cell.replace(",", ""))
+    stated = [float(cell) for cell in other_cells.split("|")]
+
     kind = report("three-outputs", epsilon)
     alone = composing.compose({kind: rounds}, 1e-6)
     among = [compose_exactly({kind.among(devices): rounds}, 1e-6) for devices in (100, 1000)]
     computed = [alone.pure, alone.zcdp, alone.exact, *among]
+
     for of_guide, exact in zip(stated, computed, strict=True):
         assert exact * (1 - 1e-9) <= of_guide <= 1.01 * exact
 
@@ -397,12 +432,16 @@ def test_an_extreme_composition_does_not_break_the_account(reports, delta, epsil
 @pytest.mark.parametrize("step", ["1e-13", "1e-4", "1"])
 @pytest.mark.parametrize("index", [-30, -1, 0, 1, 30])
 def test_a_point_of_the_grid_is_never_above_its_loss(step, index):
-    """The ratio at a point is a rational that is at most exp(loss), and short of it by 1e-13."""
+    """Privacy losses are rounded to a grid of multiples of a step. The factor exp(loss) of a grid
+    point is kept as a rational number, at most the true one, so that rounding never makes a
+    guarantee too good; and short of it by a part of 1e-13.
+    """
     step = float(step)
     with localcontext(prec=60):
         loss = index * Decimal(step)
         ratio = loss.exp()
         point = losses.exp_of_steps(index, step)
+
         missing = ratio - Decimal(point.numerator) / point.denominator
         # Near 1, the error is small beside the distance from 1.
         scale = abs(ratio - 1) if abs(loss) < 0.5 else ratio

@@ -90,20 +90,24 @@ def board(first, **fields):
 
 
 def test_lying_boards_make_few_series(metrics, store):
-    """Each of 199 boards names a release and an error of its own, which are long."""
+    """A board says which release it runs, and with which error it failed. Prometheus keeps a series
+    for each text, for ever: 199 boards that each send a long text of their own must not fill it.
+    """
     lies = [board(i, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)]
     store.boards_seen(lies)
     metrics.add_store(store.path)
+
     served = scrape(metrics)
+
     for name in ("release", "error"):
-        boards_by_label = {}
+        boards_by_label = {}  # how many boards each series of this name counts
         for (series, *labels), value in served.items():
             if series == f"tern_boards_by_{name}":
                 ((_, label),) = labels
                 boards_by_label[label] = value
         assert len(boards_by_label) <= 20 + 1, "twenty labels, and all others together"
         assert sum(boards_by_label.values()) == 199
-        assert max(map(len, boards_by_label)) <= 60
+        assert max(map(len, boards_by_label)) <= 60, "labels are cut"
 
 
 HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
@@ -118,22 +122,34 @@ def test_hostile_texts_of_boards_are_labels_that_no_terminal_obeys(metrics, stor
 
 
 def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
+    """The figures for Prometheus come from a store. When its file has gone, one figure says so, and
+    the others stay as they were.
+    """
     metrics.add_store(store.path)
     store.boards_seen([board(1)])
     assert scrape(metrics)["tern_store_readable",] == 1
+
     store.close()
     store.path.rename(tmp_path / "away")
     served = scrape(metrics)
     assert served["tern_store_readable",] == 0
-    assert served["tern_boards_by_state", ("state", "online")] == 1, "as it was"
+    assert served["tern_boards_by_state", ("state", "online")] == 1
 
 
 def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
+    """With --metrics, a run serves figures for Prometheus at a port: 600 reports, each of the
+    epsilon 2. This process has run it, and so the port stays taken: a second run with it is
+    refused.
+    """
     port = str(free_port())
     fleet = ["--fleet", "simulated:600", "--dataset", "iris", "--reports", "600"]
-    words = ["train", *fleet, "--no-report", "--quiet", "--metrics", port]
-    tern(*words)
-    page = page_at(port)
-    assert "tern_reports_accepted 600.0" in page
-    assert "tern_report_epsilon 2.0" in page
-    assert f"port {port}" in tern(*words, code=USAGE).err
+    train = ["train", *fleet, "--no-report", "--quiet", "--metrics", port]
+
+    tern(*train)
+
+    figures = page_at(port)
+    assert "tern_reports_accepted 600.0" in figures
+    assert "tern_report_epsilon 2.0" in figures
+
+    refused = tern(*train, code=USAGE)
+    assert f"port {port}" in refused.err

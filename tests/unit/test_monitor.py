@@ -41,19 +41,27 @@ REPORT = encoded(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
 
 
 def test_frames_errors_and_damage_are_counted(board, watched):
+    """A monitor at a board's serial port writes a line for each frame that the board sends, and
+    counts them: here a report, two refusals because the budget is spent, and a frame that is cut
+    short.
+    """
     monitor, lines = watched
+
     for frame in (REPORT, REFUSED, REFUSED):
         board.send(frame)
     os.write(board.far, b"\x05ab\x00")  # announces five bytes
     run(monitor, lambda: len(lines) == 4)
+
     assert monitor.state.frames == {"REPORT": 1, "ERROR": 2}
     assert monitor.state.errors == {wire.error_name(wire.ERR_BUDGET): 2}
     assert monitor.state.damaged == 1
-    assert lines[0] == "< REPORT device 7 round 3, 18 bytes"
-    assert "budget" in lines[1]
-    assert lines[3] == "< damaged"
-    last, _ = monitor.state.recent[-1]
-    assert monitor.state.rates(last)[0] > 0
+    of_report, of_refusal, _, of_damaged = lines
+    assert of_report == "< REPORT device 7 round 3, 18 bytes"
+    assert "budget" in of_refusal
+    assert of_damaged == "< damaged"
+    time_of_last, _ = monitor.state.recent[-1]
+    frames_per_second, *_ = monitor.state.rates(time_of_last)
+    assert frames_per_second > 0
 
 
 def test_a_disconnected_board_is_an_error(board, watched):

@@ -73,12 +73,18 @@ def chosen(module, number):
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("module", MODULES)
 def test_device_tests_find_small_mistakes_of_a_module(module, pytestconfig):
-    files, least = MODULES[module]
+    """Mutation testing: a small mistake, such as < for <=, is put into a module of the device
+    library, and its tests are run. They must fail for the share of mistakes that MODULES states in
+    percent.
+    """
+    test_files, least_percent = MODULES[module]
     few = not pytestconfig.getoption("exhaustive")
     tried = chosen(module, _FEW if few else _ALL)
-    survivors = [what for what, text in tried if not mutation.is_caught(module, text, files)]
+
+    survivors = [what for what, text in tried if not mutation.is_caught(module, text, test_files)]
+
     # Of four mutants, one survivor would already be less than most shares.
-    allowed = max(1, len(tried) * (100 - least) // 100)
+    allowed = max(1, len(tried) * (100 - least_percent) // 100)
     assert len(survivors) <= allowed, survivors
 
 

@@ -81,6 +81,9 @@ def named_in(path):
 
 @pytest.mark.parametrize("key", Key)
 def test_the_pages_and_tests_of_evidence_exist(key):
+    """A privacy statement gives evidence for each of its sentences: places in the documentation and
+    tests of the code. All of them exist, so that a reader can check each claim.
+    """
     for source in EVIDENCE[key].sources:
         path, _, anchor = source.partition("#")
         assert anchor in anchors(ROOT / path), source
@@ -122,9 +125,15 @@ def test_no_number_of_the_table_is_below_the_certified_one(name):
 
 
 def test_texts_from_outside_are_escaped():
+    """Names of runs, data sets and labels come from users and may be hostile. A statement shows
+    them as text: in HTML without elements, in Markdown without formatting, in both without escapes
+    for a terminal.
+    """
     name = "<img src=x> | a*b [c](d) \x1b[31m"
     facts = replace(FACTS["device"], name=name, holdings=Holdings(1, None, "<data>", ["a|b"]))
+
     html, markdown = page.html(facts), page.markdown(facts)
+
     assert "<img" not in html
     assert "<data>" not in html
     assert "\x1b" not in html + markdown
@@ -173,11 +182,12 @@ def test_simulated_clients_enforce_nothing(tern):
 
 
 def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
-    """640 records in runs of 47 begin and end within runs, so that they touch 15 of them. Replacing
-    all of them removes 15 units and adds 15: rho grows with the square of 30.
+    """A device protects runs of 47 successive records each. Its 640 records fill 13.6 runs, but
+    begin and end within one, so that they touch 15. Replacing all of them removes 15 units and adds
+    15: the cost in rho (zero-concentrated privacy) grows with the square of 30.
     """
     account = {SUMS: 1}
-    found = gather.bounds_of_all_records([account], 47, 640, 1e-6)
+    found = gather.bounds_of_all_records([account], 47, 640, 1e-6)  # delta is the last
     of_thirty_units = replace(SUMS, cost=30**2 * SUMS.cost)
     assert found == Bounds.of({of_thirty_units: 1}, 1e-6)
 
@@ -193,11 +203,17 @@ def board(tmp_path):
 
 
 def test_what_a_board_has_paid_is_told(board, tern):
+    """The board's device has epsilon 4 for life, of which a run plans to use 1. `tern` states both
+    by the board's own ledger: what has been paid so far, nearly all of that 1, and the whole
+    budget. The statement of the run ends with the same budget.
+    """
     words = f"train --fleet port:{board} --store keys.sqlite --unit record --records 5 --life 1"
     tern(*words.split(), "--name", "mine", "--no-report", "--quiet")
+
     paid, budget = guarantees_of(tern, board)
     assert paid.span == Span.LIFE
     assert 0.99 < paid.bounds.epsilon <= 1 < budget.bounds.epsilon
+
     of_run = guarantees_of(tern, "mine")
     assert of_run[-1] == budget
     assert "Frames travel over a cable, unencrypted." in Path("runs/mine/privacy.md").read_text()

@@ -60,10 +60,14 @@ def test_reports_are_there_after_reopening_and_count_once(reopened):
 
 
 def test_the_end_of_a_round_stores_the_state_of_its_run_and_the_model(store):
+    """One call ends a round: it closes the round and stores the trained weights, the state from
+    which the run would be resumed, and a line of the history.
+    """
     store.begin_run(RUN)
     store.open_round(ROUND)
     ended = EndedRound(1, "complete", {"round": 1, "reports": 2}, b"weights")
     store.end_run_round("a", {"rounds": 1}, ended)
+
     assert store.open_rounds() == []
     assert kept.ended_rounds(store) == [(1, "complete", 0)]
     assert store.models("a") == {1: b"weights"}
@@ -72,12 +76,16 @@ def test_the_end_of_a_round_stores_the_state_of_its_run_and_the_model(store):
 
 
 def test_the_end_of_a_round_is_stored_as_a_whole_or_not_at_all(store):
+    """The end of a round writes to several tables in one transaction. When the last statement
+    fails, the others are undone, so that a resumed run finds the round still open.
+    """
     store.begin_run(RUN)
     store.open_round(ROUND)
     # The history has an entry of this round already, so that the last statement fails.
     store.write("INSERT INTO history VALUES ('a', 1, '{}', 0, 0)")
     with pytest.raises(StorageError):
         store.end_run_round("a", {"rounds": 1}, EndedRound(1, "complete", {}, b"weights"))
+
     assert [open_round.number for open_round in store.open_rounds()] == [1]
     assert store.run("a").state == {"rounds": 0}
     assert store.models("a") == {}
@@ -115,8 +123,10 @@ def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_a
 
 
 def test_only_its_owner_may_read_a_store_or_its_lock(path):
-    """A reader of the lock file could lock it, and keep tern from starting."""
-    before = os.umask(0o022)
+    """A store contains keys. Another user who may read the file beside it that tern locks could
+    lock it, and keep tern from starting; an old lock file that others may read is made private.
+    """
+    before = os.umask(0o022)  # as usual: others may read new files
     try:
         with Store(path):
             for file in path.parent.iterdir():

@@ -46,15 +46,22 @@ def test_a_store_that_was_opened_by_a_link_is_locked_for_everybody(path, link):
         assert "locked" in refused(path)
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("beside", [False, True], ids=["with its lock", "without a lock"])
 def test_a_store_with_two_names_is_refused(path, tmp_path, beside):
+    """A host locks its store by the file's name, so that no second host asks devices on the same
+    budget. Under two names (hard links) two hosts could both have a lock, so either name is refused
+    until one is removed; also with `beside`, for commands that take no lock.
+    """
     Store(path).close()
     other = tmp_path / "other.sqlite"
     os.link(path, other)
+
     for name in (path, other):
         with pytest.raises(StorageError, match=r"has 2 names \(hard links\)") as caught:
             Store(name, beside=beside)
-        assert f"find DIRECTORY -samefile {name}" in caught.value.hint
+        assert f"find DIRECTORY -samefile {name}" in caught.value.hint, "how to find the other one"
+
+    # With one name, it opens again.
     other.unlink()
     Store(path, beside=beside).close()
 

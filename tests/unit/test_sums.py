@@ -44,11 +44,15 @@ def test_a_pure_report_has_a_price_in_rho(epsilon):
 @pytest.mark.parametrize("cost", [3000, 1_000_000, 20_000_000])
 @pytest.mark.parametrize("steps", [2, 128, 1000])
 def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
+    """A card of a sum states the noise that a device adds; its certified cost never exceeds the
+    wanted `cost` (in millionths of epsilon for norm 1, of rho for norm 2), and uses 99.6 % of it.
+    Certification is tight: a claim that is one millionth smaller is refused.
+    """
     design = sums.design(sums.SumPlan(cost=cost, norm=norm, steps=steps, **PLAIN))
     card = cards.decode(design.card)
     body = sums.of(card)
     assert cards.certify(card) > cards.certify(card, card.epsilon - 1)
-    spent = 0.996
+    spent = 0.996  # of the wanted cost, at least
     if norm == 1:
         spent = min(spent, 1 - 1 / body.t)  # the scale of Laplace noise is a whole number
     assert cost * spent - 1 <= card.epsilon <= cost
@@ -114,8 +118,11 @@ def test_what_averages_values_refuses_a_sum(files, function):
 
 
 def test_account_of_gaussian_sums_is_that_of_their_curve(account, files):
-    """Without a pure epsilon, the least that is proved is the curve of the normal distribution."""
-    result = account(f"{files[2]} --rounds 60")
+    """Sixty reports with Gaussian noise have no pure epsilon, but an epsilon at each delta. Two are
+    stated: the one that rho (zCDP) gives, and the smaller exact one from the normal distribution's
+    own privacy curve. The least is the one that counts.
+    """
+    result = account(f"{files[2]} --rounds 60")  # 2: Gaussian noise
     body = sums.of(cards.decode(files[2].read_bytes()))
     curve = gaussian_curve.epsilon_of(60 * gaussian_curve.rho_of_card(body), 1e-6)
     assert result["epsilon_pure"] is None
@@ -135,7 +142,10 @@ def account(tern):
 
 
 def test_of_a_budget_the_whole_device_has_the_square_of_its_units(tern):
-    """rho grows with the square of how many units are replaced: 100 units cost 10,000 rho."""
+    """`tern card account` states a budget for three neighbours: a unit (some successive records)
+    that is added, one that is replaced, and a device whose 100 units are all replaced. rho grows
+    with the square of the number of units, so 100 units cost 10,000 rho.
+    """
     words = "card account --epsilon 10 --delta 1e-6 --rounds 8760 --unit 60 --units 100 --json"
     result = tern(*words.split()).json
     budget = sums.rho_of(10, 1e-6)

@@ -58,15 +58,19 @@ class Uniform:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 128, 129, 255, 256, 257, 1000, 65535, 65536])
 def test_uniform_is_exact(n):
-    """Of all strings of as many bytes as one attempt reads, each number comes as often."""
-    size = (spec.bits(n - 1) + 7) // 8
+    """The device draws a number below n from random bytes, and draws again if the bytes give none.
+    Over all strings of as many bytes as one attempt reads, each number comes equally often: so no
+    rounding makes one likelier, on which the privacy of noise rests.
+    """
+    size = (spec.bits(n - 1) + 7) // 8  # bytes of one attempt
     counts, rejected = Counter(), 0
     for value in range(256**size):
-        job = [0, size]
+        job = [0, size]  # the position in the bytes, and where they end
         drawn = leaves.uniform(value.to_bytes(size, "little") + bytes([255, 255, 0]), job, n)
         counts[drawn] += job[0] == size
         rejected += job[0] != size  # it goes on with the byte behind
     del counts[None]
+    # Each number has 2**(8 size) / 2**bits strings; all other strings were rejected.
     assert {counts[v] for v in range(n)} == {256**size // (1 << spec.bits(n - 1))}
     assert rejected == 256**size - sum(counts[v] for v in range(n))
 
@@ -90,6 +94,10 @@ FRACTIONS = [
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
 def test_each_bernoulli_has_its_exponential(fraction):
+    """Exact noise is made of coins that fall with probability exp(-a b / (n m)), tossed with whole
+    numbers alone. `walk` runs the device's code once for each outcome of its draws and adds up the
+    probabilities: the coin has its probability to 60 binary digits.
+    """
     a, n, b, m = fraction
 
     def run(choose):
@@ -165,26 +173,34 @@ LAWS = [
 
 @pytest.mark.parametrize(("t", "c", "m", "most"), LAWS)
 def test_the_noise_has_its_law(t, c, m, most):
-    """The device's code draws z with a probability in proportion to exp(-z**2 m / (2 c t)), or to
-    exp(-|z| / t): the law from which its privacy follows.
+    """The device's code draws the noise z with a probability in proportion to exp(-z**2 m / (2 c
+    t)), or to exp(-|z| / t) where c is 0: the law from which its privacy follows. All branches of
+    the code are walked up to `most`; what lies beyond is negligible.
     """
-    law = accepted(noise(t, c, m, most))
+    law = accepted(noise(t, c, m, most))  # probability by value
     weights = {z: shape(z, t, c, m) for z in law}
     total = sum(weights.values())
     beyond_the_walk = sum(shape(z, t, c, m) for z in range(most + 1, 9 * most))
     assert beyond_the_walk / total < Decimal(2) ** -41
+
     distance = sum(abs(law[z] - weights[z] / total) for z in law)
     assert distance < Decimal(2) ** -80
-    assert set(range(-most + t, most - t)) <= set(law)
+    assert set(range(-most + t, most - t)) <= set(law), "no value is left out"
 
 
 @pytest.mark.parametrize(
-    "parameters", [(2**20, 2**19, 1), (2**20, 2**14, 1), (2**17, 2**19, 1), (2**10, 2**14, 2**10)]
+    # t, c and m: the variance of the normal noise is c t / m.
+    "parameters",
+    [(2**20, 2**19, 1), (2**20, 2**14, 1), (2**17, 2**19, 1), (2**10, 2**14, 2**10)],
 )
 def test_large_noise_is_accepted_as_often_as_it_should(parameters):
-    """The Laplace draw Y = y is accepted with exp(-(y - c / m)**2 m / (2 c t)): cards.md."""
+    """Normal noise is drawn as Laplace noise, which is accepted with some probability. For noise
+    too large for a walk through all branches, single values of it are checked: Y = y is accepted
+    with exp(-(y - c / m)**2 m / (2 c t)), the formula of cards.md.
+    """
     t, c, m = parameters
     source = random.Random(t)
+    # Y is a multiple of t and an offset below t: the least, the largest, and random ones.
     for offset in [0, 1, t - 1, *(source.randrange(t) for _ in range(20))]:
         law = noise(*parameters, 3 * t, offset)
         for z, probability in law.items():
@@ -212,7 +228,9 @@ def law_of(observe, noise_law, shift):
 
 @pytest.mark.parametrize("unit", [0, 60])
 @pytest.mark.parametrize(
-    "parameters", [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)]
+    # t, c and m of the noise, the radius R, and how far the noise is walked.
+    "parameters",
+    [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)],
 )
 @pytest.mark.parametrize(
     "observe",
@@ -220,11 +238,10 @@ def law_of(observe, noise_law, shift):
     ids=["sum", "symbol", "coarse symbol"],
 )
 def test_neighbours_are_as_close_as_the_card_claims(parameters, unit, observe):
-    """The Renyi divergence of the sums of two neighbours is at most alpha rho of the smallest
-    certified card.
-
-    A run of records adds its vector, of length R, or it does not. The vector of a whole device may
-    be replaced by its opposite, which is 2 R away.
+    """The definition of rho-zCDP, checked on the exact law: the Renyi divergence of the reports of
+    two neighbours is at most alpha rho, for several alpha and the smallest rho that certification
+    accepts for the card. A run of records (unit 60) adds its vector, of length R, or it does not.
+    The vector of a whole device (unit 0) may be replaced by its opposite, which is 2 R away.
     """
     t, c, m, radius, most = parameters
     card = sums.Sum(sum_card(1, 2, unit, radius, t=t, c=c, m=m))
@@ -233,6 +250,7 @@ def test_neighbours_are_as_close_as_the_card_claims(parameters, unit, observe):
     exact = Fraction(10**6 * m * shift**2, 2 * c * t)
     assert exact <= rho < exact + 1
 
+    # The laws of what is reported of 0 and of the vector's length.
     noise_law = accepted(noise(t, c, m, most))
     without, with_vector = law_of(observe, noise_law, 0), law_of(observe, noise_law, shift)
     rounding = Decimal(10) ** -45
@@ -256,7 +274,10 @@ def smallest(card):
 @pytest.mark.parametrize("unit", [0, 60])
 @pytest.mark.parametrize(("t", "radius"), [(1, 1), (5, 3), (4, 9)])
 def test_laplace_noise_keeps_its_epsilon(t, radius, unit):
-    """The smallest epsilon that a card certifies is the largest log-ratio of its law, rounded up."""
+    """Laplace noise hides which of two values, as far apart as the card allows, was reported. The
+    smallest epsilon that its card certifies, in whole millionths, is the largest log-ratio of the
+    exact law, rounded up: it neither claims too much privacy nor wastes any.
+    """
     law = accepted(noise(t, 0, 0, 40 * t))
     apart = radius if unit else 2 * radius
     ratio = max(law[z] / law[z + apart] for z in law if z + apart in law)
@@ -266,13 +287,17 @@ def test_laplace_noise_keeps_its_epsilon(t, radius, unit):
 
 
 def test_a_sum_that_is_rounded_last_would_exceed_the_radius():
-    """Half a step in each of four values has norm 1; rounded with the others' half steps, it
-    changes the sum by 2.
+    """Why each vector is rounded towards 0 before it is added: half a step in each of four values
+    has norm 1. If the sum were rounded instead, such a vector could push all four values, at half
+    steps by the others' sum, over the edge, and change it by 2.
     """
     unit, reach = 1 << 13, 1 << 14
+    # Rounded last, one more unit changes each of four values by a step, where the others end as here.
     for others in (0, 5 * reach):
         rounded = [(total + reach // 2) // reach for total in (others, others + unit)]
         assert math.hypot(*[rounded[1] - rounded[0]] * 4) == 2
+
+    # Rounded first, its length stays within the radius of 1.
     vector, clipped = spec.unit_vector([unit - 9] * 4, 2, 1, reach)
     assert not clipped
     assert spec.length_of(vector, 2) <= 1
@@ -282,9 +307,12 @@ def test_a_sum_that_is_rounded_last_would_exceed_the_radius():
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(200))
 def test_units_on_32_bits_stay_within_the_radius(seed, tmp_path):
-    """With --exhaustive a million units, and all of int16."""
+    """Clipping a vector to its radius uses whole numbers, which a 32-bit chip must not overflow.
+    The checks of the device tests run on MicroPython with 32 bits and here; with --exhaustive, on a
+    million random vectors and all values of int16.
+    """
     program = tmp_path / "program.py"
-    step = 1 if seed == 199 else 61
+    step = 1 if seed == 199 else 61  # of all values of int16, or of one in 61
     program.write_text(
         "import test_sums\n"
         f"test_sums.check_units({seed + 9}, 5000)\n"
@@ -293,5 +321,7 @@ def test_units_on_32_bits_stay_within_the_radius(seed, tmp_path):
     folders = [ROOT / "firmware", ROOT / "tests" / "device", ROOT / "tests", ".frozen"]
     env = {**os.environ, "MICROPYPATH": os.pathsep.join(map(str, folders))}
     subprocess.run(device_command(find_micropython(), program), env=env, cwd=tmp_path, check=True)
+
+    # The same checks on CPython, where integers cannot overflow.
     check_units(seed + 1000, 500)
     check_int16(61 if seed else 1)

@@ -132,8 +132,10 @@ def test_random_histories_are_paid_for(seed):
 
 
 def test_a_ledger_in_rho_adds_up(seed):
-    """200 histories of a client each, against a twin that keeps the account in the formulas of
-    ledger.md.
+    """A device writes what it has spent before it reports, and may pay for several reports at once
+    (`ahead`) to save writes to its flash. Five questions at most, with restarts between, go to each
+    of 200 devices and to a simple model of the formulas of ledger.md: answers and ledger files
+    agree.
     """
     source = random.Random(seed)
     assert math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6) == PRICE
@@ -142,9 +144,11 @@ def test_a_ledger_in_rho_adds_up(seed):
         # What its reports cost, and what the file says: up to round `paid_until`, it is paid.
         spent = durable = number = paid_until = 0
         for _ in range(source.randrange(1, 6)):
+            # After a restart, the device goes on from its file: all that was paid counts as spent.
             if source.randrange(5) == 0:
                 customer.restart()
                 spent, number, paid_until = durable, max(number, paid_until), 0
+            # A new round, sometimes with a number left out.
             card, k, price = source.choice(QUESTIONS)
             number += source.choice((1, 1, 2))
             answer = ask(customer.client, round_frame(number, card, k=k))
@@ -153,6 +157,7 @@ def test_a_ledger_in_rho_adds_up(seed):
                 assert error_of(answer) == (wire.ERR_BUDGET, left)
                 number = number - 1 if paid_until else customer.book.round
                 continue
+            # It reports. If this round was not paid in advance, it pays for some at once.
             assert answer[0] == wire.REPORT
             if number > paid_until or spent + price > durable:
                 reports_ahead = min(customer.ahead, left // price)

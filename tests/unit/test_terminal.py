@@ -21,6 +21,9 @@ def term(monkeypatch):
 
 
 def test_a_command_in_the_background_can_be_interrupted():
+    """A shell starts "command &" with SIGINT ignored. Within heeding_interrupts(), the signal
+    interrupts the command nevertheless; afterwards it is ignored again.
+    """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts "command &"
     try:
         with pytest.raises(KeyboardInterrupt), heeding_interrupts():
@@ -40,6 +43,9 @@ def status(number, event=END, figures=ACCURACY, rounds=4):
 
 
 def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
+    """In a file, progress is a line of text for some rounds, with no cursor movements. Rounds that
+    come too soon after the last line give none, but the last one of the run always does.
+    """
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))  # all at once
     out = io.StringIO()
     printer = ProgressPrinter(out)
@@ -57,8 +63,11 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
 
 
 def test_a_closed_pipe_does_not_end_a_run():
+    """With `tern train 2>&1 | head`, the reader of progress goes away. Messages are then lost, but
+    the run goes on.
+    """
     read, write = os.pipe()
-    os.close(read)
+    os.close(read)  # nobody reads
     out = os.fdopen(write, "w")
     printer = ProgressPrinter(out)
     printer.status(status(4))

@@ -54,13 +54,13 @@ def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
 
 
 def test_errors_and_progress_are_escaped(capsys):
+    """What a board sends can contain escape sequences, which a terminal would obey. Errors and
+    progress show them as visible text.
+    """
     error = DeviceError(f"the board says {HOSTILE}", hint=HOSTILE)
-    assert (
-        control_characters(error.message)
-        == control_characters(error.hint)
-        == control_characters(str(error))
-        == []
-    )
+    for text in (error.message, error.hint, str(error)):
+        assert control_characters(text) == []
+
     with Progress() as progress:
         progress.say(HOSTILE)
     assert control_characters(capsys.readouterr().err) == []
@@ -102,7 +102,9 @@ class HostileBoard(Port):
 
 @pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "device list --store {}"])
 def test_the_texts_in_a_store_are_escaped(tmp_path, command, tern):
-    """The names in this store clear the screen, and add a line that begins as tern's own do."""
+    """A store keeps names that boards sent. These names clear the screen, and add a line "round 9:
+    ..." as if tern had printed it; every command that lists them shows them as text.
+    """
     path = sample_store.make(tmp_path, 50) / store_file.NAME
     sample_store.fill_with_hostile_text(path)
 
@@ -110,8 +112,8 @@ def test_the_texts_in_a_store_are_escaped(tmp_path, command, tern):
 
     assert control_characters(printed) == []
     assert not any(line.startswith("round 9") for line in printed.splitlines())
-    if command.startswith("watch"):  # a picture, which long names must not blow up
-        assert len(printed) < 8000
+    if command.startswith("watch"):
+        assert len(printed) < 8000, "a picture of one screen, also with long names"
 
 
 @pytest.fixture

@@ -65,10 +65,14 @@ def folders(root):
 
 
 def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
+    """Emulators are built once and kept in a cache. A build that is killed half-way is never taken
+    for a whole one; the next build removes what it has left.
+    """
     command = [sys.executable, "-c", KILLED_IN_A_BUILD]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
         assert builder.stdout.readline() == "in\n"
         builder.send_signal(signal.SIGKILL)
+
     assert len(folders(root)) == 1, "what it has built so far"
     assert cache.find_entry(RECIPE) is None
 
@@ -77,6 +81,9 @@ def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
 
 
 def test_simultaneous_builds_build_once():
+    """Two processes that need the same emulator do not both build it: while the first builds, the
+    second says that it waits, and then takes the first one's result.
+    """
     lines, builds = [], []
     started, go_on = threading.Event(), threading.Event()
 
@@ -90,6 +97,7 @@ def test_simultaneous_builds_build_once():
         lines.append(line)
         go_on.set()
 
+    # The first build goes on once the second has said that it waits.
     first = threading.Thread(target=cache.build_entry, args=(RECIPE, slow, quiet))
     first.start()
     assert started.wait(30)

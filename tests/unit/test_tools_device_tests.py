@@ -18,10 +18,15 @@ def run(tmp_path, text, timeout=60.0):
 
 
 def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
+    """Test functions run on a device one by one, and what each printed comes back. A failure shows
+    the line of source, which the device itself does not have.
+    """
     text = (
         "def test_one():\n    print('so far')\n    assert 1 + 1 == 3\n\ndef test_two():\n    pass\n"
     )
+
     one, two = run(tmp_path, text)
+
     assert (one.passed, two.passed) == (False, True)
     shown = device_tests.with_source(one.output, tmp_path / "test_it.py")
     assert "so far" in shown
@@ -98,6 +103,9 @@ def test_only_a_verdict_of_this_run_counts(tmp_path, text):
 
 
 def test_pytest_runs_each_test_on_cpython_and_on_the_device(tmp_path):
+    """The pytest plugin runs each function of a device test twice: on CPython, and on MicroPython
+    for unix. A function that holds on CPython alone passes there, and fails on the other.
+    """
     (tmp_path / "test_it.py").write_text(
         "import sys\n\ndef test_same():\n    assert 1 + 1 == 2\n\n"
         "def test_cpython_only():\n    assert sys.implementation.name == 'cpython'\n"

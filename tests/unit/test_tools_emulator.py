@@ -47,10 +47,14 @@ def test_only_the_interpreter_named_by_the_environment_is_used(monkeypatch):
 
 
 def test_a_source_with_another_checksum_is_refused(tmp_path):
+    """Emulators are built from sources of other projects. A file that is not byte for byte the
+    known one, or is missing, is refused before it is compiled.
+    """
     path = tmp_path / "lwip.tar.xz"
     path.write_bytes(b"the known source")
     wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
-    debian.require_checksums(tmp_path, wanted)
+    debian.require_checksums(tmp_path, wanted)  # the known file passes
+
     for damage in (lambda: path.write_bytes(b"something else"), path.unlink):
         damage()
         with pytest.raises(BuildError, match=r"lwip.tar.xz is not the one"):

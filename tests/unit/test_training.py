@@ -32,11 +32,15 @@ def test_a_step_descends_the_gradient_in_proportion_to_reports():
 
 
 def test_training_stops_after_the_last_round():
+    """A training of three rounds stops after three updates. A further round, ended or failed,
+    raises an error and moves no weight.
+    """
     trainer = Trainer(settings(rounds=3))
     for _ in range(3):
         assert trainer.stopped is None
         trainer.update([1, 1, 1], 100)
     assert trainer.stopped == training.ROUNDS
+
     before = trainer.weights.tolist()
     for end_round in (lambda: trainer.update([1, 1, 1], 100), trainer.fail):
         with pytest.raises(ValueError, match=r"training has stopped \(rounds\)"):
@@ -45,7 +49,11 @@ def test_training_stops_after_the_last_round():
 
 
 def test_training_stops_when_the_weights_no_longer_move():
+    """Training has converged once two updates in succession (patience) hardly move the weights. One
+    small update does not suffice, and a large one begins the count anew.
+    """
     trainer = Trainer(settings(patience=2))
+    # Gradients, each the mean of 100 reports.
     trainer.update([1e-5, 0, 0], 100)
     trainer.update([1, 0, 0], 100)
     trainer.update([1e-5, 0, 0], 100)
@@ -55,6 +63,9 @@ def test_training_stops_when_the_weights_no_longer_move():
 
 
 def test_training_stops_after_consecutive_failures():
+    """A round fails if too few devices answer. Two failures in succession (failures=2) end the
+    training; one before and one after a round that succeeds do not.
+    """
     trainer = Trainer(settings(failures=2, regularisation=0.0))
     trainer.fail()
     trainer.update([1, 0, 0], 100)
@@ -62,16 +73,17 @@ def test_training_stops_after_consecutive_failures():
     assert trainer.stopped is None
     trainer.fail()
     assert trainer.stopped == training.QUORUM
-    assert (trainer.round, trainer.weights.tolist()) == (
-        4,
-        [-0.5, 0, 0],
-    )  # moved by the single update
+    assert trainer.round == 4
+    assert trainer.weights.tolist() == [-0.5, 0, 0], "moved once, by the learning rate of 0.5"
 
 
 # Parameters of a question
 
 
 def test_weights_of_any_size_fit_with_full_precision():
+    """Devices get weights as 16-bit integers (mantissas) with one common exponent. For weights from
+    1e-9 to 100, the exponent is such that the integers neither overflow nor lose digits.
+    """
     rng = np.random.default_rng(1)
     for size in 10.0 ** rng.uniform(-9, 2, 2000):
         parameters = quantise(rng.uniform(-size, size, 5))

@@ -55,11 +55,16 @@ def test_a_board_that_answers_without_progress_is_given_up():
 
 
 def test_a_host_waits_for_a_board_that_works_for_long():
+    """A board that has all bytes of an update still has to check and write them. It answers
+    RECEIVING at the end of the package meanwhile: the host asks 500 times, though its patience with
+    a board that makes no progress is 0.1 s.
+    """
     count = 0
 
     def work(_):
         nonlocal count
         count += 1
+        # The next byte that it wants (none: it has all), and its state.
         return (len(PACKAGE), wire.RECEIVING) if count < 500 else (0, wire.CONFIRMED)
 
     assert bring(AnsweringBoard(work), 0.1) == wire.CONFIRMED

@@ -96,6 +96,11 @@ def symbols_by_firmware(card, streams, xs, draw=sampler.sample):
 
 @pytest.mark.parametrize("name", CARDS)
 def test_symbols_equal_those_of_the_firmware(name):
+    """The host simulates fleets by NumPy code. For cards of all kinds, the tables from which a
+    device draws its report, it draws the same symbol as the device's code from the same random
+    bytes, and takes as many. The bytes often equal a card's own thresholds, where a comparison
+    wrong by one would show.
+    """
     random = np.random.default_rng(list(name.encode()))
     values = random.integers(-17000, 17000, (CLIENTS, 3)).astype(np.int16)  # also beyond -1 and 1
     values[0], values[1], values[2], values[3] = -16384, 16384, 0, 1
@@ -114,11 +119,17 @@ def test_symbols_equal_those_of_the_firmware(name):
 
 @pytest.mark.parametrize(
     ("d", "k"),
+    # One, some, nearly all and all of them; 256 is the most that a byte can number.
     [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)],
 )
 def test_coordinates_equal_those_of_the_firmware(d, k):
+    """A device reports k of d coordinates, chosen by a generator whose key is the question. The
+    NumPy twin, given that generator's bytes, chooses the same ones.
+    """
     streams = np.empty((50, 1920), np.uint8)
     expected = np.empty((50, k), np.uint16)
+
+    # 50 questions: the device's choice, and the bytes that its generator gives.
     for i in range(50):
         question = random.Random(i).randbytes(32)
         keyed = Keyed(question, b"")
@@ -141,11 +152,15 @@ def gradient_by_firmware(model, parameters, exponent, rows, range_):
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
-@pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
+@pytest.mark.parametrize("exponent", [-30, -21, -14, -12])  # of the weights, from the least on
 @pytest.mark.parametrize(("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 12), (3, 5)])
 @pytest.mark.parametrize("d", [1, 28, 128])
 @pytest.mark.parametrize("largest", [100, 32768])
 def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d, largest):
+    """For many clients at once, the host computes the gradient of a model in the fixed point
+    arithmetic of the device: bit for bit the same, also with the extremes of int16, where sums
+    saturate, and when some coordinates alone are asked for.
+    """
     random = np.random.default_rng(model * 100 + batch)
     clients = 8
     records = random.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
@@ -154,6 +169,7 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
     parameters = random.integers(-largest, largest, d)
     question = model, parameters, exponent
 
+    # Whole gradients, each of a batch of records of its client.
     asked = vectorised.ModelParameters(*question)
     gradients = vectorised.gradients(asked, records, None, batch, range_)
     for i in range(clients):
@@ -171,11 +187,15 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
 @pytest.mark.parametrize(("batch", "range_"), [(1, 0), (1, 7), (3, 0), (3, 12)])
 @pytest.mark.parametrize(("classes", "d"), [(2, 1), (10, 65), (128, 8), (8, 128)])
 def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_, classes, d):
+    """As above for a softmax model, whose gradient has d values for each class: the NumPy twin
+    gives the device's integers, for whole gradients and for some coordinates.
+    """
     random = np.random.default_rng(batch + range_)
     clients = 4
     records = random.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
     records[:, -1] = random.integers(0, classes, clients * batch)
     parameters = random.integers(-9000, 9000, (classes, d))
+
     gradients = vectorised.softmax_gradients(parameters, exponent, records, batch, range_)
     for i in range(clients):
         rows = records[i * batch : (i + 1) * batch].tolist()
@@ -183,6 +203,7 @@ def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_, 
             parameters, exponent, rows, range_
         )
 
+    # Five coordinates of each client, in order.
     coordinates = np.sort(random.integers(0, classes * d, (clients, 5)), axis=1)
     part = vectorised.softmax_gradients(
         parameters, exponent, records, batch, range_, coordinates.astype(np.uint16)
@@ -232,12 +253,18 @@ def train_by_firmware(trainer, parameters, records, tau, settings):
     ],
 )
 @pytest.mark.parametrize(
-    ("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)]
+    # The last batch of a client with 7 or 40 records is not full; batch 0 has all of them.
+    ("epochs", "batch", "count"),
+    [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)],
 )
 @pytest.mark.parametrize(("exponent", "rate"), [(-12, 9), (-16, 3), (-14, 16)])
 def test_local_training_equals_that_of_the_firmware(
     model, classes, epochs, batch, count, exponent, rate
 ):
+    """In federated averaging, a client trains on its own records and reports how far each weight
+    moved, as a share of tau. The NumPy twin does so for all clients at once, with the very integers
+    of the device.
+    """
     random = np.random.default_rng(model + 10 * count)
     clients, d = 4, 5
     records = random.integers(-16384, 16385, (clients, count, d + 1)).astype(np.int16)
@@ -248,10 +275,12 @@ def test_local_training_equals_that_of_the_firmware(
         records[:, :, d] = random.integers(0, classes, (clients, count))  # labels
     taus = random.integers(1, 1 << 23, clients)
 
+    # The twin, for all clients at once.
     start = vectorised.ModelParameters(model, parameters, exponent)
     moved = vectorised.train_locally(start, records, epochs, batch, rate)
     reported = vectorised.shares(moved, taus)
 
+    # The device's code, for one client after the other.
     trainer = LocalTrainer(d, classes)
     settings = model, exponent, epochs, batch, rate
     for i in range(clients):

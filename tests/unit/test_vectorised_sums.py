@@ -100,6 +100,10 @@ MODELS = [
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("hostile", [False, True])
 def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
+    """A device clips the vector of each of its runs of records, and adds them up in integers. The
+    NumPy twin gives the same sums for random questions, cards and records; hostile records have the
+    extremes of int16. It works in chunks of some clients, whose size must not matter.
+    """
     random = np.random.default_rng([model, norm, hostile])
     for trial in range(12):
         d, parameters, exponent, range_, categories = some_question(random, model)
@@ -115,6 +119,7 @@ def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
         question = model, parameters, exponent
         facts = records, range_, first, categories
         expected, _ = sums_by_firmware(card, *question, *facts)
+
         chunk = 1 << (6 + trial)  # from a client at a time to all of them
         monkeypatch.setattr(vectorised.sums, "_CHUNK", chunk)
         sums = vectorised.sums.sums(card, vectorised.ModelParameters(*question), *facts)
@@ -145,10 +150,14 @@ def bytes_of_lanes(random, lanes, length):
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_noise_equals_that_of_the_firmware_draw_for_draw(norm, noise):
+    """Given the same random bytes, the NumPy twin draws the same noise for each client as the
+    device's code, and takes as many bytes.
+    """
     card = card_of(norm, noise=noise)
     data = bytes_of_lanes(np.random.default_rng(noise), 400, 3000)
     lanes, job = ReplayLanes(data), card.body.job
     drawn = vectorised.sums.noise(card, lanes)
+    # The device's code keeps the position in its bytes, and their end, in job[0] and job[1].
     for i, row in enumerate(data):
         job[0], job[1] = 0, 3000
         assert drawn[i] == firmware.noise(row.tobytes(), job)
@@ -159,14 +168,20 @@ def test_noise_equals_that_of_the_firmware_draw_for_draw(norm, noise):
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize(("coarse", "bits"), [(0, 16), (3, 4)])
 def test_symbols_equal_those_of_the_firmware_draw_for_draw(norm, noise, coarse, bits):
+    """The report of a sum is symbols: each is a sum with noise, in steps of 2**coarse, folded to so
+    many bits. From the same random bytes, the NumPy twin gives the device's symbols, here of the
+    values 2 and 0.
+    """
     random = np.random.default_rng(noise)
     card = card_of(norm, noise=noise, coarse=coarse, bits=bits)
     data = bytes_of_lanes(random, 100, 3000)
     records = random.integers(-16384, 16385, (100, 3, 3)).astype(np.int16)
     question = wire.LOGISTIC, [9000, -9000], -13
-    totals, _ = sums_by_firmware(card, *question, records, 4)
+    totals, _ = sums_by_firmware(card, *question, records, 4)  # 4 is the range
+
     lanes, places = ReplayLanes(data), (2, 0)
     drawn = vectorised.sums.symbols(card, lanes, totals[:, places])
+
     for i, row in enumerate(data):
         stream, symbols = Replay(row.tobytes()), array("H", [0, 0])
         _, answerer = sums_by_firmware(card, *question, records[i : i + 1], 4)

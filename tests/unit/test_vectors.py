@@ -13,10 +13,14 @@ GENERATORS = sorted((ROOT / "tests" / "vectors").glob("make_*.py"))
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=lambda path: path.stem)
 def test_vectors_are_up_to_date(generator, tmp_path, monkeypatch):
+    """shared_specs/vectors has inputs and results by which any implementation of a device can be
+    checked. Each generator, run again, writes the very files that are kept there.
+    """
     monkeypatch.syspath_prepend(generator.parent)
     module = runpy.run_path(str(generator))
-    module["main"].__globals__["VECTORS"] = tmp_path
+    module["main"].__globals__["VECTORS"] = tmp_path  # where it writes
     module["main"]()
+
     written = sorted(tmp_path.iterdir())
     assert written
     for path in written:

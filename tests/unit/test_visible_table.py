@@ -45,6 +45,10 @@ def test_every_field_of_every_frame_of_a_device_is_in_the_table():
 
 
 def test_every_event_of_the_emulated_world_is_in_the_table():
+    """A table in the specification lists all that an observer can see of a device. The emulated
+    world of the integration tests records events: each is in the table, and the table has no
+    others, but for the return of `once`, a function of the library.
+    """
     names_in_table = table()
     events = set()
     for what in ("link", "port", "radio", "board"):

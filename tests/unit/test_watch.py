@@ -66,6 +66,9 @@ def plain(shown, width=80):
 
 @pytest.mark.parametrize("width", [40, 160])
 def test_a_picture_fits_its_width_and_shows_the_run_its_boards_and_costs(served, width):
+    """`tern watch` draws the state of a run on a terminal. On a narrow and a wide one, no line is
+    too long, names with escape sequences do no harm, and all that a reader looks for is there.
+    """
     with Reader(served) as reader:
         text = plain(summary_of(reader.snapshot()), width)
     lines = text.splitlines()
@@ -104,8 +107,13 @@ def test_watch_once_prints_a_summary_of_the_newest_run_for_programs(served, caps
 
 
 def test_a_missing_store_is_refused_and_one_without_a_run_is_shown(capsys):
+    """Wrong arguments of `tern watch` are refused. A store that has no run yet is none of them: it
+    is watched until one begins.
+    """
+    # No store is found, this one does not exist, and an interval must be above 0.
     for words in (["--once"], ["nothing"], ["--interval", "0"]):
         assert tern(["watch", *words]) == USAGE
+
     with Store("empty.sqlite"):
         pass
     capsys.readouterr()
@@ -124,10 +132,16 @@ def read_until(terminal, words, text):
 
 @pytest.mark.slow
 def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served, monkeypatch):
+    """`tern watch` draws on the terminal's alternate screen, and redraws while a run goes on. After
+    Ctrl-C it leaves that screen and prints its last picture, so that it stays readable. NO_COLOR is
+    heeded.
+    """
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     for name in ("COLUMNS", "LINES"):  # would count more than the terminal
         monkeypatch.delenv(name, raising=False)
+
+    # A terminal of 50 x 40 characters; `near` is the end that the command has.
     terminal, near = pty.openpty()
     rows, columns = 50, 40
     ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -34,6 +34,9 @@ STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
 
 
 def test_no_text_of_a_board_is_a_template_of_an_alert_or_a_panel():
+    """A board chooses some labels of its metrics. Texts of alerts contain only the address of the
+    server and a number, and no panel shows text or follows links: a hostile board gets no words in.
+    """
     for rule in RULES:
         variables = set(re.findall(r"\$\w+[.\w]*", str(rule["annotations"])))
         assert variables <= {"$labels.instance", "$value"}
@@ -81,7 +84,11 @@ def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
 
 
 def test_every_label_in_the_dashboard_and_the_alerts_is_served(everything):
-    labels, values = set(), set()
+    """An expression of Grafana's dashboard or of an alert selects a metric by labels, as in
+    tern_boards_by_state{state="online"}. One with a label or a value that no metric of a run has would stay
+    empty for ever, without an error.
+    """
+    labels, values = set(), set()  # (metric, label), and (label, value)
     for name, *pairs in everything:
         values.update(pairs)
         labels.update((name, label) for label, _ in pairs)
@@ -102,6 +109,9 @@ def test_alerts_are_conditions_of_a_known_severity():
 
 
 def test_the_alert_for_a_spent_budget_does_not_ask_people_to_erase_a_board():
+    """An erased board would have its privacy budget again, and break the promise to the people
+    whose data it holds.
+    """
     descriptions = {rule["alert"]: rule["annotations"]["description"] for rule in RULES}
     alert = descriptions["TernBudgetSpent"]
     assert "keep this promise by refusing" in alert
@@ -119,6 +129,9 @@ class OwnMonitoring:
 
 
 def test_the_files_that_watch_writes_have_panels_and_rules_of_other_packages(here, tern):
+    """`tern watch` writes files for Grafana and Prometheus. A package with metrics of its own adds
+    a panel and an alert to them by registering (OwnMonitoring).
+    """
     with extension.MONITORING.lent("own", OwnMonitoring()):
         tern("watch", "--grafana", "tern.json", "--alerts", "tern.yml")
     dashboard = json.loads((here / "tern.json").read_text())

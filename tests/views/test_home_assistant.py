@@ -100,6 +100,9 @@ def served(fleet, serving):
 
 @pytest.mark.usefixtures("served")
 def test_home_assistant_sees_the_figures_of_a_served_fleet(fleet):
+    """Two boards of three devices each are served by a host. On their broker, Home Assistant finds
+    the figures of the fleet as a whole: six devices asked, two boards there, the least budget left.
+    """
     _, home, _ = fleet
     messages = wait_for(lambda: messages_about_six_reports(home))
 
@@ -112,6 +115,9 @@ def test_home_assistant_sees_the_figures_of_a_served_fleet(fleet):
 
 @pytest.mark.usefixtures("served")
 def test_home_assistant_sees_a_fleet_again_after_its_broker_was_killed(fleet):
+    """The broker dies and forgets its retained messages. The host publishes them again once the
+    broker is back.
+    """
     mosquitto, home, _ = fleet
     wait_for(lambda: messages_about_six_reports(home))
 
@@ -122,6 +128,9 @@ def test_home_assistant_sees_a_fleet_again_after_its_broker_was_killed(fleet):
 
 
 def test_home_assistant_sees_that_the_host_of_a_fleet_was_killed(fleet, served):
+    """A host that is killed cannot say goodbye. The broker then publishes the host's last will:
+    offline.
+    """
     _, home, _ = fleet
     wait_for(lambda: messages_about_six_reports(home))
 

@@ -98,14 +98,19 @@ class Wakes:
     def life(self, capacity: float, interval: float) -> Life:
         """Return how long a battery lasts on this board.
 
-        capacity: of the battery, in mAh. interval: seconds from one wake to the next. Self-discharge
-        is modelled as a constant current, a fraction of the full capacity each month. Raises UsageError
-        if a wake takes longer than the interval.
+        The life is the capacity divided by the average current. That is the sum of the currents of
+        all phases of a wake, spread over the interval, of the current asleep, and of the
+        self-discharge, which is modelled as a constant current: a fraction of the full capacity each
+        month.
+
+        capacity: of the battery, in mAh. interval: seconds from one wake to the next. Raises
+        UsageError if a wake takes longer than the interval.
         """
         if interval <= self.awake_s:
             text = f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s"
             raise UsageError(text, "give a longer --interval-s")
 
+        # By phase, the average current: the charge of a wake (mA s) over the seconds of an interval.
         milliampere = {name: phase.charge / interval for name, phase in self.phases.items()}
         if self.longest:
             # A board that cannot sleep for the whole interval boots in between, to sleep again.

@@ -27,7 +27,9 @@ _READS_NO_BOARD = ("csv", "model")  # values of --meter that cannot see a board 
 def of_reports(board: MappedBoard) -> dict[str, float]:
     """Measure the time, memory and flash that reports take on a board.
 
-    Returns values by figure, such as "heap-bytes", as a hardware map's expectations name them.
+    board: an entry of a hardware map, the file that lists the boards of a laboratory and what is
+    expected of them. Returns the measured values by the names that the map has for them, such as
+    "heap-bytes".
     """
     case = Case()
     with subject(board.fleet) as device:

@@ -96,8 +96,9 @@ class Case:
     def card(self) -> bytes:
         """The card of the report: the certified table from which a device samples each value.
 
-        A projection and a sum have one card for the whole report. Otherwise each of the k values gets
-        an equal part of the report's epsilon.
+        A projection reports along one direction of all coordinates, and a sum adds up the vectors of
+        several records; these have one card for the whole report. Any other report has k values,
+        each sampled by itself from a card with an equal part of the report's epsilon.
         """
         if self.is_projection:
             return self._projection().card
@@ -106,9 +107,10 @@ class Case:
             plan = sums.SumPlan(
                 cost=micro_epsilon,
                 radius=_SUM_RADIUS,
-                unit=1,
+                unit=1,  # one record is protected
                 units=self.records,
                 values=self.values,
+                # What a record adds to the tally of clipped records.
                 clipped=_SUM_CLIPPED,
                 kept=_SUM_KEPT,
             )
@@ -124,5 +126,5 @@ class Case:
 
     def _projection(self) -> projection.ProjectionDesign:
         """Return the design of a report of one random direction in d coordinates."""
-        micro_epsilon = mechanisms.parse_epsilon(self.epsilon)
+        micro_epsilon = mechanisms.parse_epsilon(self.epsilon)  # in millionths
         return projection.design(micro_epsilon, self.d, DIRECTION)

@@ -73,12 +73,16 @@ class ChipCurrents:
     def report_energies(self, figures: Mapping[str, Any]) -> ReportEnergies:
         """Return the energies of a report that is requested and sent over a serial port.
 
-        figures: the report's times and sizes, from `latency.Bench.figures`. The processor works also while
-        bytes pass; its energy in that time counts for the link.
+        The energy is voltage times current times time. The processor works also while bytes pass;
+        its energy in that time counts for the link.
+
+        figures: the report's times in microseconds ("median" is that of the whole report) and its
+        sizes in bytes, from `latency.Bench.figures`.
         """
         serial = self.links["serial"]
         link_seconds = (figures["receive"] + figures["send"]) / 1e6
         wire_seconds = serial.seconds(figures["bytes_in"]) + serial.seconds(figures["bytes_out"])
+        # Volts times milliampere times seconds is millijoules.
         wire_microjoules = self.volts * serial.ma * wire_seconds * 1000
         computing_seconds = figures["median"] / 1e6 - link_seconds
         return ReportEnergies(
@@ -131,12 +135,13 @@ def by_link(
 ) -> dict[str, dict[str, float]]:
     """Return the bars of a picture that compares the energy of reports over serial and by Wi-Fi.
 
-    model: the chip that makes the reports. reports: their times and sizes, from
-    `latency.Bench.figures`.
+    A bar is a table of microjoules by part, such as {"computing": 900.0, "link": 300.0}. Each report
+    over serial has a bar with these two parts. For Wi-Fi there is a bar for each size of a report,
+    and one for each number of floats that would be sent without randomization. It has the part
+    "link" only, since the figures are for sending alone, from an ESP32.
 
-    Each bar is a table of microjoules. There is a bar for each report over serial, with the parts
-    "computing" and "link". For Wi-Fi there is a bar for each size of a report, and for each number
-    of floats that would be sent without randomization; only the link counts.
+    model: the chip that makes the reports. reports: their times and sizes, from
+    `latency.Bench.figures`. Returns the bars by the name that the picture shows.
     """
     microjoules_by_bar: dict[str, dict[str, float]] = {}
     for report in reports:
@@ -158,6 +163,6 @@ def by_link(
     milliampere = wifi.ma + esp32.active_ma
     for name, content_bytes in bytes_by_name.items():
         seconds = wifi.seconds(content_bytes)
-        microjoules = esp32.volts * milliampere * seconds * 1000
+        microjoules = esp32.volts * milliampere * seconds * 1000  # from millijoules
         microjoules_by_bar[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": microjoules}
     return microjoules_by_bar

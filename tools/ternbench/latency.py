@@ -297,7 +297,8 @@ class Bench:
         """
         self.prepare(case)
         free_before, free_with_client = self.device.call("heap")
-        # The heap is measured while the device makes two series of reports.
+        # The heap is measured while the device makes two series of reports. A series is as long as
+        # the random generator takes to get a new key, which allocates as well.
         garbage_bytes = 0
         used_bytes = []
         series = 2
@@ -392,12 +393,15 @@ def plan(fleet_name: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) ->
 def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> dict[str, Any]:
     """Measure one kind of report, a coordinate of each mechanism, and the heap.
 
-    case: the report. mechanisms: the names of those whose coordinates are measured. say: is called
-    with each step. The keys of the result contain the unit of the device's clock.
+    case: the kind of report. mechanisms: names of privacy mechanisms; for each, it is measured how
+    long it takes to randomize one coordinate of a gradient. say: is called with a line of text when
+    a step begins. The result is for JSON; its keys contain the unit of the device's clock, which is
+    microseconds, or instructions where an emulator counts those.
     """
     device = bench.device
     unit = device.unit
     say(f"{device.name}: heap")
+    # The memory that is needed grows with the number of coordinates: 100 of them at least.
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
     say("a report, and where its time goes")
     report = bench.report(case, MAIN_ITERATIONS)
@@ -419,7 +423,7 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
         "unit": unit,
         "case": case_figures,
         **coordinate_times,
-        f"entropy_{unit}_per_byte": bench.units(card, "entropy"),
+        f"entropy_{unit}_per_byte": bench.units(card, "entropy"),  # the time of a random byte
         f"{unit}_per_report": report,
         "us_per_report_at_least": least_microseconds,
         "heap_bytes_peak": heap["peak"],
@@ -462,10 +466,13 @@ def _coordinate_times(
 
 
 def at_least(report: Mapping[str, Any]) -> dict[str, float]:
-    """Return the least time that a chip needs for a report, in microseconds, by the chip's clock.
+    """Return the least time that a chip needs for a report, by the frequency of the chip's clock.
 
-    report: of `Bench.report`, in instructions. A chip completes at most one instruction in a cycle.
-    SHA-256 and AES are left out, since an ESP32 has hardware for them.
+    A chip completes at most one instruction in a cycle, so that a clock of 160 MHz executes at most
+    160 in a microsecond. The parts of a report that compute SHA-256 and AES are left out, since an
+    ESP32 has hardware for them.
+
+    report: from `Bench.report`, in instructions. Returns microseconds, such as {"160 MHz": 2100.0}.
     """
     instructions = 0.0
     for part, count in report["breakdown"].items():

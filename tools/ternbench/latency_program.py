@@ -80,7 +80,12 @@ def _timed(owner, name, label):
 
 
 def watch():
-    """From now on, time the functions that make a report, which makes the whole slower."""
+    """From now on, time the functions that make a report; each call becomes slower by that.
+
+    The times go into `_parts` under labels such as "ledger load". From these labels the host finds
+    the time of each part of a report. Functions that do the same for several kinds of reports, such
+    as computing the values and drawing the noise, have one label.
+    """
     client = _state[1]
     report = client.report
     _timed(client, "load_ledger", "ledger load")
@@ -158,12 +163,14 @@ def answer(messages):
 def rounds(message, key, count):
     """Yield `count` ROUND messages like `message`, each with the next round number.
 
-    key: of the client, which authenticates them. The client's privacy budget is renewed whenever
-    it is spent, so that the device never refuses.
+    The device answers each round only once, and refuses once its privacy budget is spent. So its
+    budget is renewed here whenever it does not suffice for another report.
+
+    message: a whole ROUND. key: the client's key, which authenticates the messages.
     """
     client = _state[1]
     for _ in range(count):
-        ledger = client.load_ledger(1)
+        ledger = client.load_ledger(1)  # of the client with the id 1, the only one
         # As if nothing had been spent yet. Paying a millionth in round 1 writes that into the file.
         if ledger.budget - ledger.spent < client.policy.cost:
             ledger.spent = ledger.round = 0
@@ -171,14 +178,15 @@ def rounds(message, key, count):
         frame = bytearray(message)
         struct.pack_into("<I", frame, _ROUND_AT, ledger.round + 1)
         _frames.seal(key, frame, len(frame) - _TAG_BYTES)
-        gc.collect()
+        gc.collect()  # now, so that it does not happen while the answer is timed
         yield frame
 
 
 def garbage(messages):
     """Return the bytes that answering these ROUND messages allocates, and the bytes in use before.
 
-    The garbage collector is off meanwhile.
+    The garbage collector is off meanwhile, so that what is allocated stays in use and can be
+    counted.
     """
     client = _state[1]
     views = [memoryview(message) for message in messages]
@@ -236,11 +244,15 @@ def has_marker():
 
 
 def use_native():
-    """Use the sampler's inner functions in C instead of those in viper, where both are there."""
+    """Use the sampler's inner functions in C instead of those in viper, where both are there.
+
+    MicroPython's viper compiles Python to machine code. The module native_sampler, which the host
+    has installed, has the functions `table` and `window` in C.
+    """
     import native_sampler
 
-    # The inner functions of the sampler by the kind (shape) of mechanism table. Those that a
-    # shape has alone and that are there in C are replaced.
+    # The inner functions of the sampler, by the kind (shape) of mechanism table for which they are.
+    # The tuple of a shape is replaced if its only function is `table` or `window`.
     leaves = _sampler._LEAVES
     for shape, functions in list(leaves.items()):
         for name in ("table", "window"):

@@ -174,8 +174,9 @@ def _require_no_gaps(trace: Trace, windows: Sequence[Window]) -> None:
 
 
 def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> int:
-    """Return how many windows contain one of these samples, or the time until the sample after it.
+    """Return how many windows contain one of these samples, or a part of the time until the next one.
 
+    A window is a time in which the board made reports. Windows are sorted and do not overlap.
     samples: positions in the trace.
     """
     starts = np.array([window.start for window in windows])
@@ -192,10 +193,14 @@ def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> in
 def require_pairs(
     trace: Trace, windows: Sequence[Window], possible_windows: tuple[int, int] | None = None
 ) -> None:
-    """Raise TernError if the marker has too few or too many edges, so that they do not pair.
+    """Raise TernError if the marker has lost or extra edges, so that the windows are not the reports.
 
-    An edge that was lost merges two windows, and a glitch of the marker splits one. possible_windows:
-    the least and the largest number of windows that the board can have made, if known.
+    An edge that was lost merges two windows, and a glitch of the marker splits one. Either shows in
+    a window that is much longer or shorter than the others, in a pause of very few samples, or in
+    the number of windows. A few of them are tolerated.
+
+    possible_windows: the least and the largest number of windows that the board can have made, if
+    known.
     """
     durations = np.array([window.seconds for window in windows])
     octaves = abs(np.log2(durations / np.median(durations)))

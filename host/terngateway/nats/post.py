@@ -114,7 +114,9 @@ class NatsPost(Post):
     def _admit(self) -> None:
         """Connect to the accounts of new sites, and disconnect from those of removed ones.
 
-        A site whose certificate was replaced counts as another one.
+        A site has an account of its own on the NATS server, and a certificate in the server's
+        directory, which is read anew here. A site whose certificate was replaced counts as another
+        one.
         """
         sites_before = self._sites
         sites: dict[str, _Site] = {}
@@ -214,7 +216,11 @@ class _Site:
         task.add_done_callback(lambda _: self._asking.pop(exchange))
 
     async def _ask(self, client: Client, exchange: bytes, question: bytes) -> None:
-        """Put a question to the site; the post receives the answer, or why there is none."""
+        """Put a question to the site, and pass on the answer, or the reason why there is none.
+
+        `_received` is called with the site's name, the answer (None if there is none), and the
+        reason. exchange: the id under which the parts of the question and of the answer are sent.
+        """
         try:
             async with asyncio.timeout(_EXCHANGE):
                 failed, answer = await self._exchange(client, exchange, question)

@@ -74,7 +74,11 @@ class _SiteEnd:
             self._tell_state(state)
 
     async def serve(self, client: Client) -> None:
-        """Answer until the connection is lost; what an earlier one has left is forgotten."""
+        """Answer the host's questions over this connection until it is lost.
+
+        What is left of an earlier connection, such as half a question, is forgotten. Waits until it
+        is cancelled.
+        """
         answering: set[asyncio.Task[None]] = set()
         for exchanges in (self._coming, self._handled, self._going):
             exchanges.clear()
@@ -89,14 +93,20 @@ class _SiteEnd:
         await client.subscribe(wire.SUBJECT, cb=take)
         await client.flush()
         self.tell(f"{self._site.name}: connected")
-        await asyncio.Event().wait()
+        await asyncio.Event().wait()  # for ever: answers are made in `take`
 
     async def _take(self, message: Msg) -> None:
         with suppress(*line.FAILURES):  # the host asks again
             await message.respond(await self._reply(message.data))
 
     async def _reply(self, data: bytes) -> bytes:
-        """Return the reply to a request of the host, as exchange.py describes both."""
+        """Return the reply to a request of the host, as exchange.py describes both.
+
+        An exchange is a question and its answer, under an id that the host has chosen. Both may be
+        longer than a message, so they go in parts: PUT brings the next part of the question, and the
+        last of them starts the answer; GET fetches a part of the answer; PING asks whether the
+        exchange is still known. The reply _LOST lets the host begin anew.
+        """
         if len(data) < wire.REQUEST.size:
             return _LOST
         kind, exchange, number, count = wire.REQUEST.unpack_from(data)
@@ -133,7 +143,13 @@ class _SiteEnd:
         )
 
     async def _answer(self, exchange: bytes, question: bytes) -> bytes:
-        """Have a question handled; return the reply with the first part of the answer."""
+        """Have a question handled, and return the reply with the first part of the answer.
+
+        The question is handled in a thread. Its answer is signed and divided into parts, which are
+        kept until the host has fetched them.
+
+        exchange: the id that the host has given to this question and its answer.
+        """
         loop = asyncio.get_running_loop()
         self._handled.add(exchange)
         failed, answer = await loop.run_in_executor(self.threads, handled, self._handler, question)

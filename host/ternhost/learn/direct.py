@@ -144,7 +144,7 @@ class Direct(Learning):
         unless the devices are to report their features instead. The result also says which records
         of the data set they are, since no device may hold these.
         """
-        text = self.options.public
+        text = self.options.public  # a file, a number of records, "none", or "" if not named
         devices_report_features = self.options.moments is not None
         if not text:
             text = "none"
@@ -201,7 +201,8 @@ class Direct(Learning):
     def _empty_observations(self, features: Observation | None) -> Observations:
         """Return observations without any answer, with rows that stand for the population.
 
-        These are the public rows. If there are none, rows are made up.
+        Observations are mean gradients that devices have reported, to which a model is fitted. That
+        takes rows of features: the public rows, or, if there are none, made-up ones.
 
         features: the mean direction x / |x| of the devices' features, as far as they have reported
             it; None: nothing is known, and made-up features have the mean 0.
@@ -357,12 +358,18 @@ class Direct(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for their gradients at the model so far.
 
+        A class has the devices with the same epsilon, and so with the same report design and card
+        (the table from which a device draws what it reports).
+
         design: the design of the reports of this class.
         """
         weights, radius = self._observations.question()
-        range_ = self._range
-        if range_ is None:  # whole gradients, whose card depends on the radius of clipping
+        range_ = (
+            self._range
+        )  # r: devices clip each value to +-2**-r; None: they clip whole gradients
+        if range_ is None:  # then the card depends on the radius, the norm to which they clip
             design, range_ = projections.with_radius(design, self.d, radius)
+        # Weights are carried as integers: mantissas with an exponent that all of them share.
         parameters = quantise(weights)
         return Question(
             model=LOGISTIC,
@@ -440,9 +447,11 @@ class Direct(Learning):
         """
         observation, _ = observation_of(cohorts)
         joined = None
-        if self._features:  # of earlier rounds, unless they were clipped in another way
+        if self._features:  # of earlier rounds
             joined = self._features.joined(observation)
-        self._features = joined or observation
+        if joined is None:  # it is the first one, or was clipped in another way
+            joined = observation
+        self._features = joined
         # The state has the observed gradients, and not the rows.
         state = self._observations.state()
         self._observations = self._empty_observations(self._features)

@@ -323,7 +323,10 @@ class _Pool:
 
 
 def _pools_by_card(cohorts: Iterable[CohortCounts]) -> list[_Pool]:
-    """Add up the counts of cohorts, perhaps of several sites, with the same card and question."""
+    """Add up the counts of cohorts, perhaps of several sites, with the same card and question.
+
+    A cohort has the counts of the reports that answered one question in a round.
+    """
     pools: dict[tuple[bytes, int, int], _Pool] = {}
     for cohort in cohorts:
         card_data, range_ = bytes(cohort.card.data), cohort.question.range

@@ -129,6 +129,7 @@ class Options(MechanismOptions, LearningOptions):
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
+        # A frame carries tau, the range of clipping, as a whole number of units of FINE.
         most_tau = MAX_TAU * FINE
         option_name, must = "tau", f"{FINE:g} to {most_tau:g}"
         if self.choices is not None:
@@ -319,7 +320,8 @@ class FedAvg(Learning):
             )
             raise UsageError(text, "ask for fewer --records")
 
-        # As many clients as the user names, else as the fleet has or makes, else as get records.
+        # As many clients as the user names, else as the fleet has or would make by itself, but not
+        # more than get records.
         available = self._population.clients or most_clients
         wanted = self._population.clients or self._population.most or most_clients
         clients = self.clients or min(most_clients, wanted)

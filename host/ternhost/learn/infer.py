@@ -177,13 +177,14 @@ class Infer(Learner):
             classifier is that of a run, no data set is needed: the result is None.
         """
         options = self.options
-        if options.classifier is None:
+        if options.classifier is None:  # a classifier is trained, on all but the held-out records
             if data is None:
                 named = clustering.load(options.dataset)
                 data = named.divided(held_out(len(named.labels), options.held_out))
             self._classifiers = [trained(data)]
             return data
 
+        # The user has named a finished run.
         run = LearnedBy.read(options.classifier)
         if data is None and knows_records:
             data = load(options.dataset, classes=run.classes > 1)

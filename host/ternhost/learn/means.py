@@ -424,6 +424,8 @@ class Means(Learner):
 
         If the host knows what the devices hold, the result has the true frequencies, too.
 
+        part: the plan of the round that asked for the attribute.
+        column: the number of the attribute in the table, where numeric attributes come first.
         totals: the number of records of each category, with noise.
         errors: the standard errors of the totals.
         count: the estimated number of records of all devices.
@@ -436,10 +438,10 @@ class Means(Learner):
             intervals.append(interval)
 
         entry: dict[str, Any] = {"categories": list(categories), "frequencies": frequencies}
-        entry["intervals"] = None
+        entry["intervals"] = None  # unless all categories have one
         if all(intervals):
             entry["intervals"] = intervals
-        values = self._values(column)
+        values = self._values(column)  # what the devices hold, as numbers of categories
         if values is not None:
             record_counts = np.bincount(values, minlength=part.categories)
             entry["true"] = (record_counts / len(values)).tolist()

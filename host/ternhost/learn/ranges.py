@@ -23,8 +23,7 @@ A card's estimate of |x| shows m (`estimate.magnitude`). Where it has none, each
 `SHOW_SIZES_EVERY`-th round is asked with a card that has. For LHP, and for any card of an epsilon
 of 1/4 or less, m is a prior. The constant feature's gradient shows p: its mean is 1/2 - p at a
 model of 0, and tau (1 - 2 p) where both sizes are clipped. Elsewhere the features' means blur it,
-so there are two estimates of
-p: one from all rounds, and one that trusts early rounds most.
+so there are two estimates of p: one from all rounds, and one that trusts early rounds most.
 """
 
 import math

@@ -301,8 +301,10 @@ def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fra
 def renyi(report: ReportKind, alpha: float) -> float:
     """Return an upper bound of a report's Renyi divergence of order `alpha`, at any two inputs.
 
-    It is the least of the bounds by epsilon, by rho and, for a mixed report, by the distribution of
-    its privacy loss L under P: the divergence is ln E[exp((alpha - 1) L)] / (alpha - 1).
+    It is the least of the bounds by epsilon, by rho of zCDP and, for a mixed report, by the
+    distribution of its privacy loss L: the divergence is ln E[exp((alpha - 1) L)] / (alpha - 1). A
+    report is mixed if an intermediary adds it to others. L is the logarithm of the ratio of the
+    probabilities at two inputs.
     """
     unmixed = alpha * report.rho / MICRO
     if not report.gaussian:
@@ -320,6 +322,7 @@ def renyi(report: ReportKind, alpha: float) -> float:
     points = [*_points(report, step, tail), end_of_profile]
     losses = LossDistribution.of_profile(both_sides(points, step), step)
 
+    # The logarithm of E[exp((alpha - 1) L)].
     draws = losses.draws(1)
     log_terms = np.log(draws.masses) + (alpha - 1) * step * draws.values
     log_moment = float(np.logaddexp.reduce(log_terms))

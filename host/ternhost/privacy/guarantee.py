@@ -174,8 +174,8 @@ class Guarantee:
 
         span: which reports these are, such as those of a run or of a life. reports: how many of
         each kind. If some are sums over runs of records, only the shortest such run is protected.
-        share: the share of the devices for which it holds. fixed: whether
-        the reports were fixed before the first one; None: yes, except over a life.
+        share: the share of the devices for which it holds. fixed: whether the reports were fixed
+        before the first one; None: yes, except over a life.
         """
         if fixed is None:
             fixed = span != Span.LIFE

@@ -79,11 +79,12 @@ class Part:
     def _best_pairs(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Return the pairs of inputs whose sum of max(0, P - g Q - t b) is the largest, by floats.
 
-        The two results are the indices of the inputs of P and of those of Q. All pairs that may be
-        the largest within the errors of floats are included. The terms are of the size 1, and for
-        t < 0 up to 1 - t, so the errors are relative to that.
+        P and Q are the probabilities of the outputs at two inputs, and b is the least probability
+        of each output at any input. The two results are the indices of the inputs of P and of those
+        of Q. All pairs that may be the largest within the errors of floats are included. The terms
+        are of the size 1, and for t < 0 up to 1 - t, so the errors are relative to that.
         """
-        if len(self.rows) == 2:
+        if len(self.rows) == 2:  # of two inputs there are only two pairs
             return np.array([0, 1]), np.array([1, 0])
         probabilities, blanket = self._floats
         # excess[i, j, y] = P - g Q - t b for the input i of P, the input j of Q, and output y.

@@ -108,6 +108,8 @@ class TiltedSum:
     def above(self, threshold: float, gain: Callable[[Floats], Floats]) -> float:
         """Return an upper bound of E[gain(S); S > threshold], for the sum S of the draws.
 
+        The law of S was computed by a Fourier transform, with each sum s weighted by exp(tilt s).
+
         gain: takes an array of sums and returns a number for each, nowhere negative. The sums
         beyond the transform's ends are not included; `lost` bounds their probability.
         """
@@ -163,7 +165,9 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
     The law is computed with each sum s weighted by exp(tilt s). That moves the mean to where the
     law must be exact: a Fourier transform loses probabilities that are tiny beside the largest.
 
-    draws: all independent. Each entry stands for `times` integers of one law.
+    draws: the integers, all independent. An entry stands for `times` integers of one law. tilt: see
+    above; 0 leaves the law as it is. The errors are stored in the result, so that what is computed
+    from it can be raised by them.
     """
     tilted_draws = [_TiltedDraws.of(kind, tilt) for kind in draws]
     low, high = _range_of_sum(tilted_draws)
@@ -198,7 +202,7 @@ def _range_of_sum(tilted_draws: Sequence[_TiltedDraws]) -> tuple[int, int]:
     exp(-t**2 / (2 sigma**2 + 2 b t / 3)). Solved for t with the exponent L = TAIL_EXPONENT:
     t = (s + sqrt(s**2 + 2 L)) sigma, where s = L b / (3 sigma).
 
-    tilted_draws: each entry stands for several draws of one law.
+    tilted_draws: the random integers that are added up; an entry stands for several of one law.
     """
     # The least and the largest sum that is possible at all.
     lowest = sum(kind.draws.times * int(kind.draws.values[0]) for kind in tilted_draws)
@@ -226,8 +230,9 @@ def _transform_size(low: int, high: int) -> int:
 def _law_of_sum(tilted_draws: Sequence[_TiltedDraws], low: int, high: int) -> Floats:
     """Return the probabilities of the sums from low to high under the tilted laws.
 
-    The spectrum (Fourier transform) of the sum's law is the product of the spectra of all draws.
-    Sums beyond the ends wrap around and are added at the other end.
+    A law is the probability of each integer. The spectrum (Fourier transform) of the sum's law is
+    the product of the spectra of all draws. Sums beyond the ends wrap around and are added at the
+    other end.
     """
     from scipy import fft  # slow to load
 
@@ -373,7 +378,7 @@ def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tupl
 def epsilon(reports: Mapping[LossDistribution, int], delta: float) -> float:
     """Return the least epsilon that is proved at `delta` for many reports together.
 
-    By Doroshenko et al., the losses L of the reports add up, and epsilon is (epsilon, delta)-private
+    By Doroshenko et al., the losses L of the reports add up, and they are (epsilon, delta)-private
     if E[max(0, 1 - exp(epsilon - L))] <= delta.
 
     reports: how many reports have each law of the loss, all on a grid of the same step. The result

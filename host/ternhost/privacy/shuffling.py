@@ -160,10 +160,10 @@ def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: floa
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
-    """Return an upper bound of delta at a central epsilon.
+    """Return an upper bound of delta at a central epsilon, that of shuffled reports.
 
-    laws: those of one report at its extreme inputs. local: its local epsilon. reports: how many are
-    shuffled together.
+    laws: the probabilities of the outputs of one report at its extreme inputs. local: its local
+    epsilon. reports: how many are shuffled together.
     """
     # Rounded down by more than exp can be wrong: a smaller ratio has a larger delta.
     exp_epsilon = Fraction(math.exp(epsilon) * (1 - 1e-15))
@@ -171,9 +171,13 @@ def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -
 
 
 def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
-    """Return an upper bound of delta at the central epsilon ln g.
+    """Return an upper bound of delta at the central epsilon ln g, that of n shuffled reports.
 
-    This is E[max(0, X_1 + ... + X_n)] / n of the privacy blanket, as this module's text explains.
+    By Balle et al. (CRYPTO 2019) it is E[max(0, X_1 + ... + X_n)] / n, for independent X with the
+    law of (P(y) - g Q(y)) / b(y). P and Q are the probabilities of output y at two inputs, and b,
+    the blanket, is the least probability of y at any input; the output y is drawn with b(y), and X
+    is 0 otherwise.
+
     X is described by pi(t) = E[max(0, X - t)], of which points on a grid are computed. Straight
     lines between them are the pi of a law on this grid that is worse than X, or as bad.
 
@@ -183,7 +187,7 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
     if grid.last <= grid.first + 2:  # X has a single value: the report discloses nothing
         return 0.0
 
-    fixed_g = math.floor(g * _ONE)
+    fixed_g = math.floor(g * _ONE)  # rounded down, which makes delta larger
     pi: npt.NDArray[np.object_] = np.full(len(grid.points), Fraction(0), object)
     for part in laws:
         pi = pi + part.share * _largest_pi(part, fixed_g, grid.points)
@@ -211,10 +215,15 @@ class _Grid(NamedTuple):
 
 
 def _grid_for(local: float, g: float, reports: int) -> _Grid:
-    """Return a grid that covers all values of X, for the local epsilon `local` and g = e**epsilon.
+    """Return a grid that covers all values of X, from which the delta of shuffled reports follows.
 
-    X lies between 1 - g e**local and e**local - g. The grid is a step or two longer at each end, so
-    that pi is a straight line there.
+    X is (P - g Q) / b, for the probabilities P and Q of an output at two inputs and the least one,
+    b, at any input; the central epsilon is ln g. P / b and Q / b are between 1 and e**local, so
+    that X lies between 1 - g e**local and e**local - g. The grid is a step or two longer at each
+    end, so that pi(t) = E[max(0, X - t)] is a straight line there.
+
+    local: the epsilon of a single report. reports: how many are shuffled; very many need a coarse
+    grid, since their sum has too many values otherwise.
     """
     cells = _CELLS if reports < _MANY else _FEWER_CELLS
     low = 1 - g * math.exp(local)
@@ -229,7 +238,9 @@ def _grid_for(local: float, g: float, reports: int) -> _Grid:
 def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
     """Return the largest pi(t) = E[max(0, X - t)] over all pairs of inputs at each grid point t.
 
-    The results are exact fractions. g and the grid points are fixed-point numbers in units of
+    X is (P - g Q) / b with the probability b of each output, and else 0. P and Q are the
+    probabilities of the output at two inputs, and b, the blanket, is the least at any input. The
+    results are exact fractions. g and the grid points are fixed-point numbers in units of
     2**-60.
     """
     # X is 0 where a client's report is not drawn from the blanket b. That has the probability

@@ -10,7 +10,7 @@ from typing import Any
 
 from ternhost.errors import StorageError
 from ternhost.reach.driver import BoardBudget, Warn
-from ternhost.store.boards import BoardRow
+from ternhost.store.boards import BoardRow, budget_left, measure_of, paid_in_life, unit_of
 from ternhost.store.store import Store
 
 # The least seconds between two writes of when boards were heard. For a large fleet a write takes
@@ -45,11 +45,11 @@ class _Account:
     rounds count that were opened after the HELLO.
     """
 
-    def __init__(self, hello: Mapping[str, Any], last_round: int, paid: int) -> None:
+    def __init__(self, hello: Mapping[str, Any], last_round: int, spent: int) -> None:
         """Begin with a HELLO, and the budget (in millionths) that was spent since it was sent."""
         self.hello = hello
         self.last_round = last_round  # the last round that had been opened when the HELLO came
-        self.paid = paid
+        self.spent_since_hello = spent
 
 
 class Sightings:
@@ -78,11 +78,13 @@ class Sightings:
         self._last_write = time.monotonic()
         self._write_failed = False
 
-        # What the first device of each board has spent.
-        self._accounts: dict[int, _Account] = {}  # by that device
-        self._rows_before: dict[int, BoardRow] | None = None  # the same of an earlier host
+        # What the first device of each board has spent since the board sent its HELLO, the message
+        # in which it describes itself. Both dicts are by the id of that device.
+        self._accounts: dict[int, _Account] = {}
+        # What an earlier host has stored about boards; None: it was not read yet.
+        self._rows_before: dict[int, BoardRow] | None = None
 
-        # The budgets that follow from the accounts.
+        # The budgets that follow from the accounts are computed only after a change.
         self.version = 0  # it grows with each change of an account
         self._budgets: list[BoardBudget] = []  # a cache
         self._budgets_version = 0  # the version from which the cache was made
@@ -90,7 +92,11 @@ class Sightings:
     # What boards report
 
     def note(self, sighting: Sighting) -> None:
-        """Note that a board was heard, or has failed, for the next write into the store."""
+        """Note that a board was heard, or has failed, for the next write into the store.
+
+        sighting: when it was heard, what it has said in its HELLO (the message in which a board
+        describes itself; empty if it has sent none), and the error with which it has failed.
+        """
         self._open_account(sighting)
         hello = sighting.hello
         error = sighting.error
@@ -134,15 +140,15 @@ class Sightings:
             if is_unchanged:
                 return
 
-        paid = 0
+        spent = 0  # since the HELLO, in millionths
         hello_is_old = sighting.retained or not hello
         if hello_is_old:
             # The device may have reported to an earlier host since it sent that HELLO.
-            paid = self._paid_before(first, hello)
-        self._accounts[first] = _Account(hello, self._last_round(), paid)
+            spent = self._spent_before(first, hello)
+        self._accounts[first] = _Account(hello, self._last_round(), spent)
         self.version += 1
 
-    def _paid_before(self, first: int, hello: Mapping[str, Any]) -> int:
+    def _spent_before(self, first: int, hello: Mapping[str, Any]) -> int:
         """Return how much budget a device has spent since its HELLO, as an earlier host stored it.
 
         The result is in millionths; it is 0 if no earlier host has stored the same HELLO.
@@ -162,9 +168,13 @@ class Sightings:
     def count_costs(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
         """Count what accepted reports have cost the first devices of boards.
 
-        reports: for each report the number of its round and the device. costs: see `Costs`.
+        Costs are looked up for many devices at once, since a lookup takes long.
+
+        reports: for each report the number of its round and the device. costs: a function that
+        returns what a report has cost each of some devices, in millionths (see `Costs`).
         """
-        # The devices whose accounts change, by round and measure, with which costs are looked up.
+        # The devices whose accounts change, by what the lookup needs: the number of the round, and
+        # the measure (whether the device's ledger counts epsilon or rho).
         paying: dict[tuple[int, int], list[int]] = {}
         for number, device in reports:
             account = self._accounts.get(device)
@@ -172,41 +182,38 @@ class Sightings:
                 continue  # the device is not the first one of its board
             if number <= account.last_round:
                 continue  # its HELLO may have this cost in it already
-            measure = int(account.hello.get("measure") or 0)
+            measure = measure_of(account.hello)
             paying.setdefault((number, measure), []).append(device)
         for (number, measure), devices in paying.items():
-            for device, cost in zip(devices, costs(number, devices, measure), strict=True):
-                self._accounts[device].paid += cost
+            cost_of_each = costs(number, devices, measure)
+            for device, cost in zip(devices, cost_of_each, strict=True):
+                self._accounts[device].spent_since_hello += cost
         if paying:
             self.version += 1
 
     def budget(self, clients: range) -> BoardBudget | None:
-        """Return the budget of the board with these devices; None if the board does not report it.
+        """Return the privacy budget of a board; None if the board does not report it.
 
-        It is the budget in the board's HELLO, without what its first device has spent since then.
+        A board reports the budget of its first device in its HELLO, the message in which it
+        describes itself when it connects. What the device has spent since then is subtracted here.
+
+        clients: the ids of the devices on the board.
         """
         account = self._accounts.get(clients.start)
         if account is None:
             return None
-        row = BoardRow(  # only to compute what is left; the row is not stored
-            name="",
-            first=clients.start,
-            clients=len(clients),
-            online=True,
-            heard=0.0,
-            hello=account.hello,
-            spent=account.paid,
-        )
-        if row.budget_left is None or row.paid is None:
+        left = budget_left(account.hello, account.spent_since_hello)
+        spent_in_life = paid_in_life(account.hello, account.spent_since_hello)
+        if left is None or spent_in_life is None:
             return None
         return BoardBudget(
             devices=clients,
             count=len(clients),
-            measure=row.measure,
-            left=row.budget_left,
-            spent=row.paid,
+            measure=measure_of(account.hello),
+            left=left,
+            spent=spent_in_life,
             first=clients.start,
-            unit=row.unit,
+            unit=unit_of(account.hello),
         )
 
     def budgets(self, read: Callable[[], list[BoardBudget]]) -> list[BoardBudget]:
@@ -238,7 +245,7 @@ class Sightings:
             rows = []
             for row in self._unwritten.values():
                 account = self._accounts[row.first]
-                rows.append(replace(row, spent=account.paid))
+                rows.append(replace(row, spent=account.spent_since_hello))
             self._write_or_warn(lambda: self._store.boards_seen(rows))
             if not self._write_failed:  # else they are written the next time
                 self._unwritten = {}

@@ -49,7 +49,7 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Funds:
-    """What the devices of a run have left of their lifetime budgets.
+    """What the devices of a run have left of their lifetime privacy budgets.
 
     Devices with the same budget are a group. Entry i of each array is about group i.
     """
@@ -67,22 +67,23 @@ class Funds:
         budgets: Sequence[BoardBudget],
         disclosures: Disclosures,
     ) -> Funds:
-        """Gather what is known of the budgets of a run's devices.
+        """Gather what the devices of a run have left of their privacy budgets, as far as known.
 
-        Devices belong to classes, which differ in the epsilon and so in the price of a report.
+        Devices belong to classes, which differ in the epsilon and so in the price of a report. The
+        class of a device follows from its id and the seed of the run.
 
-        learner: the algorithm, which has the classes. members: the ids of the devices. budgets:
-        what boards say that devices have left. disclosures: the devices' reports in earlier rounds
-        of the store.
+        learner: the algorithm. It has a design of reports for each class. members: the ids of the
+        devices. budgets: what each board says that its first device has spent and has left.
+        disclosures: the devices' reports in earlier rounds of the store.
         """
         shares = [design.share for design in learner.designs]  # of each class among all devices
         device_ids = np.sort(members)
         left, measures = _left_by_device(device_ids, budgets, disclosures)
-        is_known = left >= 0
+        is_known = left >= 0  # -1 stands for a device whose budget nobody has reported
         classes = class_of(device_ids[is_known], shares, learner.options.seed)
 
-        # A device whose id is known is a group of its own. Of other boards' devices only the number
-        # is known, and it is divided among the classes by their shares.
+        # Some boards report a budget without the ids of their devices. Only the number of these
+        # devices is known, and it is divided among the classes by their shares.
         more_devices, more_left, more_measures, more_classes = [], [], [], []
         for device_count, budget in _budgets_without_ids(device_ids, budgets):
             for of_class, share in enumerate(shares):
@@ -90,6 +91,7 @@ class Funds:
                 more_left.append(budget.left)
                 more_measures.append(budget.measure)
                 more_classes.append(of_class)
+        # Each device whose id is known comes first, as a group of one device.
         return cls(
             devices=np.append(np.ones(len(classes)), more_devices),
             left=np.append(left[is_known], integers(more_left)),
@@ -103,10 +105,10 @@ class Funds:
         return float(self.devices.sum())
 
     def can_pay(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
-        """Return for each group whether its devices can pay the price for their class.
+        """Return for each group of devices whether they can pay the price for their class.
 
-        prices: the price in millionths by class of devices and by measure of the ledger; None: a
-        ledger of that measure cannot pay at all.
+        prices: `prices[c][m]` is the price for a device of class c whose ledger counts measure m
+        (0 is epsilon, 1 is rho), in millionths; None: such a ledger cannot pay at all.
         """
         unaffordable = np.iinfo(np.int64).max  # more than any budget
         price_table = np.full((len(prices), len(MEASURES)), unaffordable)
@@ -173,11 +175,12 @@ def _left_by_device(
 def _budgets_without_ids(
     device_ids: Integers, budgets: Sequence[BoardBudget]
 ) -> Iterator[tuple[float, BoardBudget]]:
-    """Yield each budget of boards whose devices are not named, and how many devices have it.
+    """Yield each budget that was reported without a device id, after how many devices have it.
 
-    A site may pass on the budgets of its boards without ids. The devices of the site that
-    are in `device_ids` are taken to be spread evenly over the site's boards, so their number may
-    be a fraction.
+    A site (a place with several boards) may pass on the budgets of its boards without saying which
+    board has which. Then `budget.devices` are all devices of the site, of which `budget.count` have
+    this budget. Those that are in `device_ids` are taken to be spread evenly over the site's
+    boards, so the number of devices that is yielded may be a fraction.
     """
     # All budgets of a site have the same array of devices, so its identity tells sites apart.
     present: dict[int, int] = {}  # by site, how many of its devices are in `device_ids`
@@ -206,8 +209,9 @@ def require(
 ) -> None:
     """Refuse a run that most devices cannot pay for, and warn if some cannot.
 
-    Raises RefusedError if the run exceeds a budget that the user named with --budget, or if fewer
-    than half of the devices whose budget is known can pay for all of it. A run that serves a fleet
+    Each device has a privacy budget for life, from which it pays for every report. This raises
+    RefusedError if the run exceeds a budget that the user named with --budget, or if fewer than
+    half of the devices whose budget is known can pay for all of it. A run that serves a fleet
     has no end, so it is refused only if no device can pay for even one report.
 
     budgets: what boards say that their devices have left. devices: how many devices can be asked.
@@ -216,13 +220,15 @@ def require(
     """
     _require_named_budget(run.accounts, before)
     learner = run.algorithm
-    if not learner.designs or not budgets:
-        return  # reports cost nothing, or no budget is known
-    funds = Funds.of(learner, integers(members), budgets, disclosures)
+    reports_are_free = not learner.designs  # there is no noise, and so no privacy to pay for
+    if reports_are_free or not budgets:
+        return
+    funds = Funds.of(learner, integers(members), budgets, disclosures)  # what devices have left
     if not funds.known_devices:
         return
 
-    if run.schedule is not None:
+    is_endless = run.schedule is not None  # it serves the fleet as long as this program runs
+    if is_endless:
         nobody_can_pay = not funds.can_pay(_prices(learner, times=1)).any()
         all_are_known = funds.known_devices >= devices
         if nobody_can_pay and all_are_known:
@@ -244,11 +250,12 @@ def require(
 def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> None:
     """Raise RefusedError if a run, with what was spent before it, exceeds the option --budget.
 
-    accounts: the planned privacy account of each class of devices. before: the most that a device
-    has spent before the run, in millionths.
+    accounts: the planned privacy account of each class of devices: what its reports in the run will
+    cost, and the budget that the user named (None: no budget). before: the most that a device has
+    spent before the run, in millionths.
     """
     for account in accounts:
-        cost = before + account.user_level
+        cost = before + account.user_level  # of all reports of a device in the run
         if account.budget is not None and cost > account.budget:
             measure = account.measure
             spent_before = f"with the {measure} of {before / MICRO:g} that was spent before"
@@ -260,9 +267,12 @@ def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> No
 
 
 def _prices(learner: Learner, times: int) -> list[list[int | None]]:
-    """Return what `times` reports cost a device, by its class and by the measure of its ledger.
+    """Return what `times` reports cost a device, by its class and by what its ledger counts.
 
-    Prices are in millionths. None: a ledger of that measure cannot pay for such reports.
+    A ledger, which keeps the privacy budget of a device, counts either epsilon (pure differential
+    privacy) or rho (zero-concentrated differential privacy). So the result has a pair for each
+    class of devices: the price in epsilon and the price in rho, both in millionths. None: such a
+    ledger cannot pay for these reports.
     """
     prices = []
     for of_class in range(len(learner.designs)):
@@ -273,15 +283,16 @@ def _prices(learner: Learner, times: int) -> list[list[int | None]]:
 
 
 def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | None:
-    """Return what `times` reports cost a ledger of this measure, in millionths.
+    """Return what `times` reports cost a device whose ledger counts this measure, in millionths.
 
-    of_class: the index of the devices' class. Return None if the ledger cannot pay for them: a
-    ledger that counts epsilon has no finite price for Gaussian noise.
+    of_class: the index of the device's class. measure: EPSILON or RHO. Return None if the ledger
+    cannot pay for them: Gaussian noise has no finite price in epsilon.
     """
-    release = learner.designs[of_class].release(times)
+    release = learner.designs[of_class].release(times)  # the reports, with their prices
     if release.gaussian and measure == EPSILON:
         return None
-    return replace(release, measure=measure).user_level
+    release_in_measure = replace(release, measure=measure)
+    return release_in_measure.user_level  # the price of all reports together
 
 
 # In words
@@ -295,27 +306,34 @@ class _Unable:
     pay have as much left as it has, or less. Amounts are in millionths.
     """
 
-    count: int  # of the devices that cannot pay
-    known: int  # of all devices whose budget is known
+    count: int  # the number of devices that cannot pay
+    known: int  # the number of all devices whose budget is known
     alike: bool  # whether all that cannot pay have the same amount left
     times: int  # the number of reports
     of_class: int  # the index of its class of devices
-    measure: int  # what its ledger counts
-    left: int  # of its budget
+    measure: int  # what its ledger counts, EPSILON or RHO
+    left: int  # what remains of its budget
     price: int | None  # of the reports; None: its ledger cannot pay for any such report
 
     @classmethod
     def of(cls, learner: Learner, funds: Funds, times: int) -> _Unable:
-        """Describe the devices that cannot pay for `times` reports; there must be some."""
+        """Describe the devices that cannot pay for `times` reports each, for an error message.
+
+        The message names their number, and as an example what the median one of them has left.
+
+        funds: what devices have left of their privacy budgets, by groups of devices that have the
+        same amount, measure and class. At least one of the groups must be unable to pay.
+        """
         prices = _prices(learner, times)
-        unable = ~funds.can_pay(prices)
-        median = _median_group(funds, unable)
-        of_class = int(funds.of_class[median])
-        measure = int(funds.measure[median])
+        unable = ~funds.can_pay(prices)  # a mask of groups
+        median = _median_group(funds, unable)  # the index of the example's group
+        of_class = int(funds.of_class[median])  # devices of a class have reports of the same price
+        measure = int(funds.measure[median])  # whether their ledgers count epsilon or rho
+        distinct_amounts = np.unique(funds.left[unable])
         return cls(
             count=round(funds.devices_in(unable)),
             known=round(funds.known_devices),
-            alike=len(np.unique(funds.left[unable])) == 1,
+            alike=len(distinct_amounts) == 1,
             times=times,
             of_class=of_class,
             measure=measure,
@@ -327,18 +345,23 @@ class _Unable:
 def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
     """Return the error for a run of which too few devices can pay for `times` reports.
 
-    Its text says what the run costs and what devices have left; its hint names options with which
-    the run would cost no more than that.
+    Its text says what the run costs and what devices have left of their privacy budgets, such as
+    "this run costs a device epsilon 5, and 8 of the 9 devices whose budget is known cannot pay
+    that: half of them have epsilon 2 left, or less". Its hint names options with which the run
+    would cost no more than that.
+
+    funds: what the devices have left.
     """
     learner = run.algorithm
-    unable = _Unable.of(learner, funds, times)
-    if unable.price is None:
+    unable = _Unable.of(learner, funds, times)  # those that cannot pay, and a typical one of them
+    if unable.price is None:  # their ledgers count epsilon, in which the noise has no price
         reason, remedy = REMEDIES[wire.ERR_MEASURE]
         devices = counted(unable.known, "device")
         return RefusedError(f"{unable.count:,} of {devices} cannot pay: {reason}", hint=remedy)
 
     text = _unaffordable(run, unable, unable.price)
-    if run.schedule is not None:
+    is_endless = run.schedule is not None  # then fewer reports or rounds cannot be asked for
+    if is_endless:
         return RefusedError(text, hint=WHEN_SPENT)
     enough = _reports_for(learner, unable.of_class, unable.measure, unable.left)
     if enough is not None:
@@ -420,44 +443,59 @@ def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
 
 
 def _reports_for(learner: Learner, of_class: int, measure: int, left: int) -> int | None:
-    """Return how many reports of the run a device can pay for.
+    """Return how many of a run's reports a device can pay for with the rest of its budget.
 
-    of_class: the index of its class. measure: what its ledger counts. left: of its budget, in
-    millionths. Return None if there is no answer, because the run has only one report, or is paid
-    for as a whole.
+    Return None where the question makes no sense: the run has only one report, or a device pays for
+    all its reports together.
+
+    of_class: the index of the device's class, which decides the price of its reports. measure: what
+    its ledger counts, EPSILON or RHO. left: the rest of its budget, in millionths of the measure.
     """
-    is_paid_as_a_whole = learner.designs[of_class].release(1).total
-    if learner.times == 1 or is_paid_as_a_whole:
+    if learner.times == 1 or _is_paid_as_a_whole(learner, of_class):
         return None
     price = _price(learner, of_class, measure, times=1)
-    if price is None:
+    if price is None:  # its ledger cannot pay for reports with this noise at all
         return 0
     return left // price
+
+
+def _is_paid_as_a_whole(learner: Learner, of_class: int) -> bool:
+    """Return whether devices of a class pay for all reports together, not for each one.
+
+    of_class: the index of the class.
+    """
+    release = learner.designs[of_class].release(1)
+    return release.total > 0  # the price of all reports; 0: each report has a price of its own
 
 
 def _affordable_reports(run: Run, funds: Funds) -> str:
     """Say how many reports those devices can pay for that cannot pay for the whole run.
 
     For instance ", only for 3 to 4 of its 5 reports". Return an empty text if a device makes only
-    one report in the run, or pays for all of them together. funds: what the devices have left.
+    one report in the run, or pays for all of them together.
+
+    funds: what the devices have left of their privacy budgets, by groups of equal devices.
     """
     learner = run.algorithm
-    is_paid_as_a_whole = any(design.release(1).total for design in learner.designs)
-    if learner.times == 1 or is_paid_as_a_whole:
+    classes = range(len(learner.designs))
+    if learner.times == 1 or any(_is_paid_as_a_whole(learner, index) for index in classes):
         return ""
-    unable = ~funds.can_pay(_prices(learner, learner.times))
-    # The smallest and largest number of reports for each class of devices and measure of ledgers.
+    unable = ~funds.can_pay(_prices(learner, learner.times))  # a mask of groups
+
+    # The smallest and largest number of reports, for each class of devices (which decides the
+    # price) and measure (whether their ledgers count epsilon or rho).
     report_counts: list[int] = []
     for of_class, prices_of_class in enumerate(_prices(learner, times=1)):
         for measure, price in enumerate(prices_of_class):
-            is_of_both = (funds.of_class == of_class) & (funds.measure == measure)
-            left = funds.left[unable & is_of_both]
+            has_this_price = (funds.of_class == of_class) & (funds.measure == measure)
+            left = funds.left[unable & has_this_price]  # in millionths, as the price is
             if not len(left):
                 continue
-            if price is None:
+            if price is None:  # these ledgers cannot pay for any report
                 report_counts.append(0)
             else:
-                report_counts += [int(left.min()) // price, int(left.max()) // price]
+                report_counts.append(int(left.min()) // price)
+                report_counts.append(int(left.max()) // price)
     fewest, most = min(report_counts), max(report_counts)
     span = f"{fewest}"
     if most > fewest:
@@ -471,10 +509,12 @@ def _affordable_reports(run: Run, funds: Funds) -> str:
 def _fitting_options(run: Run, left: int, measure: int) -> list[str]:
     """Return options with which this run would cost no more than `left`, for the command line.
 
-    Each of them alone is enough: to check that, a learner is made with it. left: in millionths of
-    the measure (EPSILON or RHO).
+    For instance ["--rounds 3", "--epsilon 0.5"]; each of them alone is enough. To check that, a
+    learner is made with it.
+
+    left: what a device has left of its budget, in millionths. measure: of what: EPSILON or RHO.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {}  # the new value of each option, by its name
     changes |= _fewer_reports(run, left, measure)
     changes |= _smaller_life(run, left, measure)
     changes |= _smaller_epsilon(run, left, measure)
@@ -493,11 +533,12 @@ def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
     RHO).
     """
     learner, options = run.algorithm, run.options.learning
-    # By the price for the first class of devices; `_fits` then checks the others.
+    # The price for the first class of devices is used; `_fits` checks the other classes later.
     reports = _reports_for(learner, of_class=0, measure=measure, left=left)
     if not reports:
         return {}
-    counts_all_reports = bool(getattr(options, "reports", None))  # of all clients together
+    # The user may have given the number of reports of all clients together, with --reports.
+    counts_all_reports = bool(getattr(options, "reports", None))
     if counts_all_reports:
         clients = learner.clients or 1
         return {"reports": reports * clients}
@@ -532,7 +573,8 @@ def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
     learner, options = run.algorithm, run.options.learning
     if "epsilon" not in names_of(type(options)):
         return {}
-    if any(getattr(options, name, None) for name in ("epsilons", "card", "choices")):
+    other_ways = ("epsilons", "card", "choices")  # options that decide epsilon instead
+    if any(getattr(options, name, None) for name in other_ways):
         return {}
     left_for_report = left // learner.times
     epsilon = _rounded_down(_epsilon_of(left_for_report, measure))
@@ -563,10 +605,12 @@ def _unit_of_last_digit(number: int) -> int:
 def _fits(run: Run, change: Mapping[str, Any], left: int, measure: int) -> bool:
     """Return whether the run, with some options changed, would cost no device more than `left`.
 
-    change: the new values of the options, by name. left: in millionths of the measure. Options with
-    which no learner can be made do not fit.
+    Options with which no learner (the algorithm with its options) can be made do not fit.
+
+    change: the new values of the options, by name. left: what a device has left of its budget, in
+    millionths of the measure (EPSILON or RHO).
     """
-    stored = run.store.run(run.files.name)
+    stored = run.store.run(run.files.name)  # the run's settings, with its number of devices
     assert stored is not None
     try:
         learning = replace(run.options.learning, **change)

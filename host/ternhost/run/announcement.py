@@ -30,19 +30,23 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
     The guarantees, and what was spent before the run, are saved in the run's state.
 
-    driver: knows what boards have left of their budgets. members: the ids of the run's devices.
-    again: whether the user has been told at an earlier start of the run; then only the state is
-    set. Raises RefusedError if most devices cannot pay for the run (`affordable.require`).
+    driver: the connection to the fleet; it knows what boards have left of their budgets. members:
+    the ids of the run's devices. again: whether the user has been told at an earlier start of the
+    run; then only the state is set. Raises RefusedError if most devices cannot pay for the run
+    (`affordable.require`).
     """
     learner = run.algorithm
     budgets: Sequence[BoardBudget] = ()
     if not run.fleet.provisions:  # boards that are made for this run have spent nothing
         budgets = driver.budgets
+
+    # What the devices have disclosed before: to this host, and for what their boards have paid
+    # without this host's knowledge.
     if run.state.payments is None:
         run.state.payments = _unknown_payments(run, budgets)
     disclosures = disclosures_before(run, members)
     measure = EPSILON
-    if learner.designs:
+    if learner.designs:  # the measure in which the ledgers of the first class of devices count
         measure = learner.designs[0].policy.measure
     spent_before = costs.spent(disclosures.report_counts(of=members), measure)
     classes = guarantees.of_classes(learner, disclosures, members, float(run.options.delta))
@@ -68,10 +72,11 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
 
 def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:
-    """Return what boards have spent on reports that the store does not know, as dicts for JSON.
+    """Return the budget that boards have spent on reports that the store does not know.
 
-    The user is warned if rounds of the store cannot explain it, even by reports that were lost on
-    their way. budgets: what boards say that they have spent and have left.
+    The result has the fields of each `Payment`, as dicts for JSON. The user is warned if rounds of
+    the store cannot explain it, even by reports that were lost on their way. budgets: what boards
+    say that they have spent and have left.
     """
     unknown = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
     warning = payments.warning(unknown)
@@ -104,8 +109,12 @@ def _note_costs(
 ) -> None:
     """Tell the user what a run will cost the devices of each class, and what it guarantees them.
 
-    spent_before: the most that a device has spent before, in millionths of the run's measure.
-    left: the least that a board has left of its budget, by measure. classes: the guarantees.
+    Devices of a class make reports at the same epsilon. If there are many classes, only the ones
+    with the smallest and the largest cost are described.
+
+    spent_before: the most that a device has spent before, in millionths of the run's measure
+    (epsilon or rho). left: a pair of the smallest budgets that boards have left, in epsilon and in
+    rho. classes: the guarantees.
     """
     learner, accounts, watcher = run.algorithm, run.accounts, run.watcher
     # Nobody knows how many rounds there will be, so the accounts are of one round.
@@ -127,9 +136,12 @@ def _note_costs(
 def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endless: bool) -> str:
     """Say what a run costs a device of one class, and what earlier runs have cost.
 
-    account: of the class, for the whole run. spent_before: the most that a device has spent before,
-    in millionths. is_endless: whether the run has no planned end, so that the account is of one
-    round.
+    For instance "each client: 5 reports of one value, each at epsilon 1; earlier runs cost up to
+    2, of a budget of 10".
+
+    account: the planned privacy account of the class, for the whole run. spent_before: the most
+    that a device has spent before, in millionths. is_endless: whether the run has no planned end,
+    so that the account is of one round.
     """
     sentence = account.words()
     if is_endless:
@@ -147,8 +159,12 @@ def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endl
 def _left_words(accounts: Sequence[PrivacyAccount], left: Left) -> str:
     """Say what boards have left of their budgets, in the measures that can pay for the run.
 
-    accounts: the planned privacy accounts of the run. left: by measure, in millionths; None: no
-    board has a budget in that measure. The text continues a sentence; it may be empty.
+    For instance "; the boards say that an epsilon of 3 is left". The text continues a sentence; it
+    may be empty.
+
+    accounts: the planned privacy accounts of the run. left: the smallest budgets that boards have
+    left, in epsilon (index 0) and in rho (index 1), in millionths; None: no board has a budget in
+    that measure.
     """
     has_gaussian_noise = any(account.releases[0].gaussian for account in accounts)
     words = ""

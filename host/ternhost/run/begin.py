@@ -148,6 +148,7 @@ def _check_before_opening(options: RunOptions, kind: Fleet, path: Path | None) -
         check_skip(None, options.after_round)  # raises if the round number is impossible
 
     is_served = options.schedule is not None
+    # A new store of a fleet with keys is still empty: the run would find no device in it.
     device_count_is_known = tern_makes_devices or (store_is_new and kind.has_keys)
     if device_count_is_known and not is_served:
         learner = make_learner(options, population(kind, schedule=None, store=None))
@@ -191,21 +192,24 @@ class Plan:
 def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
     """Check the options as `create_run` does, and return the run that would begin.
 
-    Nothing is written, and no device is asked. store: a file, or a directory with a store; None:
-    the fleet's own store. Raises TernError where `create_run` would.
+    Nothing is written, and no device is asked. store: the database with the devices' keys and
+    earlier rounds, as a file or the directory that has it; None: the fleet's own store. Raises
+    TernError where `create_run` would.
     """
-    kind = fleet.parse(options.fleet)  # `provisions`: tern makes its boards, which are emulated
+    kind = fleet.parse(options.fleet)
+    tern_makes_devices = kind.provisions or kind.simulated  # emulated boards, simulated clients
     path = kind.default_store
     if store is not None:
         path = store_path(store)
     first_round = _first_round(options)
-    if path is None or not path.is_file():
-        if not (kind.provisions or kind.simulated):
+    if path is None or not path.is_file():  # there is no store yet
+        if not tern_makes_devices:
             raise UsageError("--store must name the store with the devices' keys")
         learner = make_learner(options, population(kind, options.schedule, store=None))
         _check_options(learner, kind, options, first_round)
         return Plan(options, learner, Disclosures())
 
+    # beside=True: only to read, while another process may write the store.
     with Store(path, create=False, beside=True) as opened:
         clients = population(kind, options.schedule, opened)
         options, learner = _fit_to_fleet(options, None, kind, opened, clients)
@@ -213,7 +217,7 @@ def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
         disclosures = Disclosures()
         if not kind.provisions:  # boards made for the run are new, and have disclosed nothing
             disclosures = costs.asked_disclosures(opened, kind.simulated)
-        parts = []
+        parts = []  # of the privacy statement that a user may print of this plan
         for extension in EXTENSIONS.available():
             parts.append(extension.statement_part(opened, kind, options, learner))
     return Plan(options, learner, disclosures, parts)
@@ -242,7 +246,7 @@ def _fit_to_fleet(
 def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
 ) -> Population:
-    """Describe the clients that an algorithm can ask for reports.
+    """Describe the clients that an algorithm can ask for reports: how many there are, and more.
 
     kind: the fleet. schedule: when rounds begin, if the run serves the fleet without end; None: the
     run ends by itself. store: the store with the devices' keys; None: it does not exist yet.
@@ -253,11 +257,12 @@ def population(
     is_served = schedule is not None
     if devices is None:
         devices = 0
-        # Devices that tern makes for the run have no key in the store yet.
+        # A served fleet that tern has made keeps its devices. For any other run tern makes new
+        # ones, which have no key in the store yet.
         devices_have_keys = is_served or not tern_makes_devices
         if store is not None and devices_have_keys:
             devices = kind.device_count(store, is_served)
-    if is_served and tern_makes_devices and devices == 0:
+    if is_served and tern_makes_devices and devices == 0:  # its first start
         devices = _devices_to_make(kind)
 
     boards = 0
@@ -305,8 +310,10 @@ def make_boards(
 
     boards: the directories of the boards. algorithm: decides which client has which records, and
     what reports may cost. dealt: the id of the device that each client of the run becomes. budget:
-    the lifetime budget of a device in micro-epsilon; None: what the run costs.
+    the privacy budget that each device has for life, in millionths of epsilon; None: as much as the
+    run costs.
     """
+    # Remove what an interrupted start may have left.
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
     holdings = algorithm.holdings  # the clients' records
@@ -318,8 +325,8 @@ def make_boards(
         directories=boards,
         rows=records.reshape(-1, holdings.width),
         policies=costs.policies(algorithm, devices, budget),
-        each=holdings.each,
-        unit=algorithm.unit,
+        each=holdings.each,  # how many records a device has
+        unit=algorithm.unit,  # how many of its records are protected together; 0: all
     )
 
 

@@ -65,13 +65,15 @@ def measure(learner: Learner) -> int:
 def accounts(learner: Learner, budget: int | None) -> list[PrivacyAccount]:
     """Return the planned privacy account of a device for the whole run, for each class of devices.
 
-    Classes differ in the epsilon of their reports. budget: the lifetime budget in micro-epsilon;
-    None: no limit. Raises RefusedError if the run costs more than the budget.
+    The account says what the device's reports in the run cost, and checks that against its budget.
+    Classes differ in the epsilon of their reports. budget: that of a device for life, in
+    millionths of epsilon; None: no limit. Raises RefusedError if the run costs more than the
+    budget.
     """
-    budget = ledger_budget(learner, budget)
+    budget = ledger_budget(learner, budget)  # in the measure of the ledgers, epsilon or rho
     accounts_by_class = []
-    for design in learner.designs:
-        release = design.release(learner.times)
+    for design in learner.designs:  # the mechanism and the price of a report of each class
+        release = design.release(learner.times)  # all reports of a device, with their price
         subject = _subject(learner, design)
         accounts_by_class.append(PrivacyAccount((release,), budget, subject, learner.delta))
     return accounts_by_class
@@ -95,9 +97,9 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
     """Return the policy of each device: the most that a report may cost it, and its whole budget.
 
     A device belongs to a class by its id; classes differ in the epsilon of their reports. devices:
-    the ids of the devices. budget: of each, in micro-epsilon; None: what the run costs.
+    the ids of the devices. budget: of each, in millionths of epsilon; None: what the run costs.
     """
-    budget = ledger_budget(learner, budget)
+    budget = ledger_budget(learner, budget)  # in the measure of the ledgers, epsilon or rho
     policy_by_class = []
     for design, cost in zip(learner.designs, costs(learner), strict=True):
         budget_of_class = budget
@@ -110,11 +112,13 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
 
 
 def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
-    """Return what the progress of a run is compared with: its plan and the learner's references.
+    """Return what the progress of a run is compared with, as a dict for JSON.
 
-    The result is for JSON. devices: how many there are as the run begins; 0: not known.
+    That is its plan (how many clients, rounds and reports, and at which privacy cost), and figures
+    of the algorithm, such as the accuracy of a model that is trained without privacy. devices: how
+    many devices there are as the run begins; 0: not known.
     """
-    classes = []
+    classes = []  # the cost of the run for each class of devices
     for design, account in zip(learner.designs, accounts(learner, budget=None), strict=True):
         cost = {
             "mechanism": design.mechanism,
@@ -182,13 +186,18 @@ def _reporters(
 ) -> Iterator[tuple[StoredCohort, Integers]]:
     """Yield each cohort of a round (devices with the same question), and who of it has reported.
 
+    The second result is the ids of these devices. Cohorts of which nobody has reported are left
+    out.
+
     report_counts: by round, the number of reports of each cohort (`Store.counted_reports`).
     """
+    # An extension may have collected the reports of the round in a way of its own, without
+    # the store. Then nobody here knows which devices have reported: all may have, or none has.
     for extension in store.extensions():
         may_have_reported = extension.may_have_reported(store, round_.number)
-        if may_have_reported is None:
-            continue  # the extension has not collected this round
-        # It has, and nobody here knows which devices have reported: all may have.
+        was_collected_by_it = may_have_reported is not None
+        if not was_collected_by_it:
+            continue
         if may_have_reported:
             for cohort in round_.cohorts:
                 yield cohort, integers(cohort.devices)
@@ -210,9 +219,9 @@ def _reporters(
 def spent(accounts: Iterable[Mapping[ReportKind, int]], measure: int) -> int:
     """Return what the device that has spent most has spent, in millionths of the measure.
 
-    accounts: for each device, how many reports of each kind it has made. measure: what the ledgers
-    count, EPSILON or RHO. A ledger that counts epsilon refuses reports with Gaussian noise, so a
-    device with such a ledger has spent nothing on them.
+    accounts: for each device, how many reports of each kind it has made. measure: what the devices'
+    ledgers count, EPSILON or RHO. A ledger that counts epsilon refuses reports with Gaussian noise,
+    so a device with such a ledger has spent nothing on them.
     """
     most = 0
     for report_counts in accounts:

@@ -68,15 +68,16 @@ class DeviceModel:
 
     @classmethod
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
-        """Decode a MODEL frame that was authenticated under `key`.
+        """Decode a MODEL frame, the message in which a host sends a trained model to devices.
 
-        A board's file model.bin is such a frame under the empty key. Raises UsageError for an
-        invalid frame or another key.
+        key: the key with which the frame was authenticated. A board's file model.bin is such a
+        frame under the empty key. Raises UsageError for an invalid frame or another key.
         """
         try:
-            _device, number, model, exponent, classes, parameters = decode_model(frame, key)
+            fields = decode_model(frame, key)
         except frames.FrameError as error:
             raise UsageError(f"this is not a model under this key: {error}") from error
+        _device, number, model, exponent, classes, parameters = fields
         averaged = Averaged(model, parameters, exponent, classes)
         return cls.of(averaged, number)
 
@@ -87,7 +88,8 @@ class DeviceModel:
             raise UsageError(
                 f"a run of {result['algorithm']} learns no model", hint="'tern train' does"
             )
-        # This loses nothing: the weights of a result are mantissas of one exponent.
+        # The weights of a result are integers (mantissas) times one power of two, as devices have
+        # them, so that this loses nothing.
         parameters = quantise(result["weights"])
         labels = result.get("labels") or ()
         if labels:
@@ -96,7 +98,7 @@ class DeviceModel:
         else:
             model = MODELS[result["options"]["model"]]
             classes = 1
-        number = 1
+        number = 1  # the round after which the model was made
         history = result["history"]
         if history:
             number = history[-1]["round"]
@@ -108,8 +110,9 @@ class DeviceModel:
         """Return the last model that was sent to devices from the store at `path`.
 
         run: the name of a run; then a model from before this run does not count. Raises UsageError
-        if there is no model; StorageError.
+        if there is no model, and StorageError if the store cannot be read.
         """
+        # beside=True: only to read, while another process may write the store.
         with Store(path, create=False, beside=True) as store:
             frame = kept_model.kept(store)  # a MODEL frame without its tag; empty if there is none
             stored_run = None
@@ -122,6 +125,7 @@ class DeviceModel:
         if round_of_model < first_round:
             hint = "a run sends one as it ends, or goes on: --model-every"
             raise UsageError(f"{path} keeps no model yet", hint)
+        # `of_frame` checks an authentication tag, so the frame gets one under the empty key.
         no_key = b""
         return cls.of_frame(frame + bytes(frames.tag(no_key, frame)))
 

@@ -74,8 +74,9 @@ def of_classes(
 
     learner: the algorithm, which has the designs and the number of reports of a device.
     disclosures: the reports of the devices in earlier runs. members: the ids of the run's devices.
-    delta: at which each epsilon holds. fixed: whether the number of the run's reports was fixed
-    before the first one.
+    delta: the probability with which each epsilon may fail to hold. fixed: whether the number of
+    the run's reports was fixed before the first one, as composition theorems with a better bound
+    require.
     """
     counts_before: dict[int, list[ReportCounts]] = {}  # by class
     if disclosures:

@@ -48,11 +48,15 @@ def registered() -> list[type[Observer]]:
 def observed(
     run: Run, observers: Sequence[Observer], warn: Callable[[str], None]
 ) -> Iterator[None]:
-    """Let observers show a run while the context is open, and forget what others have shown earlier."""
+    """Let observers show a served run while the context is open, such as on a dashboard.
+
+    If an earlier start of the run was shown by other observers, what they have left is removed.
+    warn: is called with a sentence for people if an observer fails.
+    """
     classes = [type(observer) for observer in observers]
-    for other in registered():
-        if other not in classes:
-            other.forget(run, warn)
+    for observer_class in registered():  # all that are installed
+        if observer_class not in classes:
+            observer_class.forget(run, warn)
     with ExitStack() as stack:
         for observer in observers:
             observer.begin(run, warn)

@@ -111,10 +111,12 @@ class RunOptions:
         learner = algorithms[algorithm]
         learner_options = names_of(learner.Options)
         remaining = dict(named)  # the options that no part of the run has taken yet
+        # With --public none, users say that there are no public records. That may have led to an
+        # algorithm that needs none, and so has no such option; it is not an error then.
         was_for_choice = (
             reason and named.get("public") == "none" and "public" not in learner_options
         )
-        if was_for_choice:  # "public" has helped to choose the algorithm, which has no such option
+        if was_for_choice:
             del remaining["public"]
 
         schedule = None

@@ -69,9 +69,13 @@ def unknown_payments(
     budgets: what boards say that their devices have spent and have left. disclosures: the devices'
     accepted reports in the store.
     """
+    # What boards state that cannot be explained by accepted reports.
     claims = [*_claims_of_boards(budgets, disclosures), *_claims_of_sites(budgets, disclosures)]
     if not claims:
         return []
+
+    # Beside each claim, note what the device would have spent had it answered every round that the
+    # store has ever asked: a report may have been paid for and then lost on its way.
     asked = costs.asked_disclosures(store)
     payments = []
     for claim in claims:
@@ -93,18 +97,22 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
 
     A claim is the board's statement, beside what the accepted reports in the store have cost. A
     board reports the ledger of its first device; its other devices are taken to have spent the
-    same. budgets: what boards say that devices have spent and have left. disclosures: the devices'
-    accepted reports in the store.
+    same. budgets: what boards say that devices have spent and have left; budgets without the id of
+    a device are left out (see `_claims_of_sites`). disclosures: the devices' accepted reports in
+    the store.
     """
-    for measure in (EPSILON, RHO):
+    for measure in (EPSILON, RHO):  # what a ledger counts; prices are looked up separately for each
         first_devices, boards = [], []
         for budget in budgets:
-            if budget.first is not None and budget.measure == measure and budget.spent:
+            if budget.first is None:
+                continue
+            if budget.measure == measure and budget.spent:
                 first_devices.append(budget.first)
                 boards.append(budget)
+        # What the accepted reports of each of these devices have cost, in millionths.
         known_prices = disclosures.prices(integers(first_devices), measure).tolist()
         for first, board, known in zip(first_devices, boards, known_prices, strict=True):
-            if board.spent > known:  # in millionths
+            if board.spent > known:
                 yield _Claim(
                     devices=integers(board.devices),
                     speakers=integers((first,)),

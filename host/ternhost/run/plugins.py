@@ -15,7 +15,8 @@ from ternhost.registry import Registry
 def require_all(run: str, asked: Mapping[str, Any]) -> None:
     """Raise UsageError if a stored run needs a plugin that is not registered here; it is named.
 
-    run: the name of the run. asked: its settings in the store.
+    Algorithms, kinds of fleets, noise mechanisms, optimisers and extensions are plugins, each in a
+    registry of its own. run: the name of the run. asked: its settings in the store.
     """
     _require(run, ALGORITHMS, asked["algorithm"])
     kind, _, _ = asked["fleet"].partition(":")  # of KIND:...

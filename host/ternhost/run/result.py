@@ -34,7 +34,7 @@ def result_of(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "reason": run.options.reason or None,  # why this algorithm; None: the user named it
         **algorithm.result(history),
     }
-    if run.accounts:
+    if run.accounts:  # otherwise reports are not protected, and cost nothing
         result["epsilon_paid"] = max(account.epsilon for account in run.accounts)
     result |= _progress(run)
     result |= _privacy(run, boards)
@@ -51,9 +51,13 @@ def result_of(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
 
 
 def _progress(run: Run) -> dict[str, Any]:
-    """Return the part of a result that says how many reports there were, and how fast."""
+    """Return the part of a result that says how many reports there were, and how fast.
+
+    `asked` is how many reports the run asked for; `missing` is how many its rounds needed, but did
+    not get.
+    """
     state = run.state
-    seconds = max(state.seconds, 1e-9)  # never 0
+    seconds = max(state.seconds, 1e-9)  # against division by 0
     return {
         "reports": state.reports,
         "asked": state.asked,

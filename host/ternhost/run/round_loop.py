@@ -75,10 +75,8 @@ class RoundLoop:
                 number: int | None = open_rounds.pop(0)
             else:
                 number = self._open_next()
-            if (
-                number is None
-            ):  # `_open_next` has waited instead: look again whether the run is over
-                continue
+            if number is None:
+                continue  # no round was opened, but time has passed: see again if the run is over
             self._began = time.time()
             result = self._collect(number)
             if result is None:  # the run was stopped
@@ -143,14 +141,15 @@ class RoundLoop:
     def _cohorts(self, number: int) -> Cohorts:
         """Return the questions of a round, each with the devices that get it (a cohort).
 
-        number: of the round.
+        number: the number of the round.
         """
         algorithm = self._run.algorithm
         cohorts = algorithm.cohorts(self._asked)
         pools = algorithm.pools(self._asked)
         if pools is None:
             return cohorts
-        # Each cohort is a random part of a larger pool of devices; the driver draws it.
+        # Each cohort is a random part of a larger pool of devices. Some drivers draw that part
+        # themselves; others return the cohorts as they are.
         return self._driver.drawn(number, cohorts, pools)
 
     def _served_members(self) -> Sequence[int] | Devices:
@@ -177,10 +176,13 @@ class RoundLoop:
         They are read from the store at most once after each round, since that takes long.
         """
         run = self._run
-        if self._reporters is None or self._reporters[0] != run.state.rounds:
-            devices = costs.devices_that_reported(run.store, run.files.name)
-            self._reporters = run.state.rounds, devices
-        return self._reporters[1]
+        if self._reporters is not None:
+            rounds_when_read, devices = self._reporters
+            if rounds_when_read == run.state.rounds:
+                return devices
+        devices = costs.devices_that_reported(run.store, run.files.name)
+        self._reporters = run.state.rounds, devices
+        return devices
 
     # Collecting reports
 
@@ -244,19 +246,24 @@ class RoundLoop:
     # Learning
 
     def learn(self, result: RoundResult) -> None:
-        """Let the algorithm learn from a round, save the run's state, and tell the watcher."""
+        """Let the algorithm learn from a round, save the run's state, and tell the watcher.
+
+        result: the reports of the round that has just ended, and who refused.
+        """
         run = self._run
         run.algorithm.learn(result, self._asked)
         self._count_rounds_without_report(result)
 
-        run.state.add_round(result, run.options.terms.reports(result.asked))
+        wanted_reports = run.options.terms.reports(result.asked)  # how many end a round at once
+        run.state.add_round(result, wanted_reports)
         run.state.seconds = run.elapsed
         run.state.algorithm = run.algorithm.state()
         run.state.planned = run.algorithm.rounds
         figures = run.algorithm.figures()  # such as the accuracy of the model
-        chosen = run.algorithm.chosen()  # settings of this round
+        chosen = run.algorithm.chosen()  # settings of this round, such as its learning rate
         self._store(result, {**figures, **chosen})
 
+        # reports=0: the state, to which the status adds them, has this round's reports already.
         status = self._status(END, result.number, result.asked, reports=0)
         status |= {
             "round": run.state.rounds,
@@ -284,7 +291,8 @@ class RoundLoop:
     def _store(self, result: RoundResult, figures: Mapping[str, float]) -> None:
         """Write the end of a round into the store, with the run's state and model, as one change.
 
-        figures: the algorithm's numbers about this round, for the history of the run.
+        So an interruption leaves either all of it in the store or nothing. figures: the algorithm's
+        numbers about this round, such as an accuracy, for the history of the run.
         """
         run = self._run
         entry: dict[str, Any] = {

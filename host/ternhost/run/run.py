@@ -146,11 +146,9 @@ class Run(Closing):
             place = Place()
         if watcher is None:
             watcher = Watcher()
-        opening = fleet.parse(
-            options.fleet
-        ).opening  # what takes long as it is opened; empty: nothing does
-        if opening:
-            watcher.note(opening)
+        kind = fleet.parse(options.fleet)
+        if kind.opening:  # a sentence about what takes long as this kind of fleet is opened
+            watcher.note(kind.opening)
         store, files, learner = begin.create_run(options, place)
         return cls(store, files, watcher, learner)
 
@@ -167,8 +165,9 @@ class Run(Closing):
 
         text: names the run by its name in `parent`, its directory, or its store. fleet_now: the
         `KIND:...` of the fleet, if the boards have moved, for instance to another port; None: the
-        stored one. after: the number of a round after which the run continues, as `after_round` of
-        RunOptions. Raises TernError.
+        stored one. after: the number of a round after which the run continues, for a store that was
+        restored from a copy and does not know the last rounds; None: it knows them all. parent: the
+        directory of all runs. Raises TernError.
         """
         if watcher is None:
             watcher = Watcher()
@@ -178,7 +177,7 @@ class Run(Closing):
             stored = store.run(files.name)
             if stored is not None:
                 _require_resumable(stored, files)
-            skip(store, after)
+            skip(store, after)  # so that the next round has a larger number than `after`
             if stored is not None and fleet_now is not None:
                 new_fleet = begin.moved_fleet(stored.asked["fleet"], fleet_now)
                 store.save_run(files.name, asked={**stored.asked, "fleet": new_fleet})
@@ -339,7 +338,7 @@ class Run(Closing):
     def _open_driver(self) -> Iterator[Driver]:
         """Open the driver, which carries questions to the fleet's devices, and close it at the end.
 
-        While it is open, `stop` stops it, too.
+        While it is open, the method `stop` of the run stops it, too.
         """
         learner = self.algorithm
         schedule = self.schedule
@@ -350,14 +349,14 @@ class Run(Closing):
             store=self.store,
             directory=self.directory,
             run=self.files.name,
-            terms=self.options.terms,
+            terms=self.options.terms,  # when a round ends
             warn=self.watcher.warn,
             clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
             modules=learner.modules,  # optional modules of the device library that boards need
             individual=learner.individual,  # whether single reports are needed, or only counts
             standing=schedule is not None,  # whether the run has no end
             options=self.options,
-            patience=patience,
+            patience=patience,  # seconds without an answer until a device is asked again
         )
         driver = self.fleet.driver(context)
         self._driver = driver
@@ -436,12 +435,13 @@ class Run(Closing):
         return results.result_of(self, boards)
 
     def _account_for(self, members: Sequence[int] | Devices) -> None:
-        """Compute the privacy accounts and guarantees of a run that serves a fleet.
+        """Compute the privacy accounts and guarantees of a run that serves a fleet without end.
 
         They are about the rounds that it has had so far. members: the ids of the run's devices.
         """
         assert self.schedule is not None
-        # How many reports the device has made that was asked most often.
+        # The guarantees must hold for every device. So they are computed for as many reports as the
+        # device has made that was asked most often.
         self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,
             run=self.files.name,

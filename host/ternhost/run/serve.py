@@ -48,6 +48,7 @@ def serve(
     else:
         path = store_path(store)
 
+    # Resume the last run that has served this fleet, if there is one.
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
             options = fit_deadline_to_sleepers(options, opened, watcher)
@@ -60,6 +61,8 @@ def serve(
                 return _resume(opened, last, options, watcher)
             if last is not None and last.unfinished:
                 opened.save_run(last.name, status=ABANDONED)
+
+    # Otherwise begin a new one.
     place = Place(name, store=path, anew=new_model)
     return Run.begin(options, place, watcher)
 
@@ -75,8 +78,11 @@ def _last_served(store: Store) -> StoredRun | None:
 def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
     """Return the options with a deadline of rounds that lets sleeping devices wake and answer.
 
-    The default deadline is made longer where that is needed, and the watcher is told. A deadline
-    that the user gave is never changed: if it is too short, this raises UsageError.
+    Devices on batteries sleep between rounds, and can only be asked when they wake. The default
+    deadline is made longer where that is needed, and the watcher is told. A deadline that the user
+    gave is never changed: if it is too short, this raises UsageError.
+
+    store: has the devices, and for how many seconds each of them sleeps at a time.
     """
     seconds_asleep = sleepers.wakes(store)  # by device
     sleeping_devices = seconds_asleep.keys() & store.keys().keys()
@@ -85,7 +91,7 @@ def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher
         return options
 
     sleep_times = [seconds_asleep[device] for device in sleeping_devices]
-    least = sleepers.least_deadline(sleep_times)
+    least = sleepers.least_deadline(sleep_times)  # in seconds
     device_count = counted(len(sleeping_devices), "sleeping device")
     sleepers_text = f"{device_count}, up to {max(sleep_times)} s at a time"
     is_default = deadline == Terms.deadline
@@ -146,7 +152,7 @@ def _resume(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher
     Its algorithm and the algorithm's options stay those with which it began. Closes `store`; the
     returned run opens it again.
     """
-    skip(store, options.after_round)
+    skip(store, options.after_round)  # the next round has a larger number than this one
     settings = {**last.asked, **asdict(options)}
     for name in ("algorithm", "learning"):
         settings[name] = last.asked[name]

@@ -36,32 +36,59 @@ class BoardRow:
     @property
     def measure(self) -> int:
         """Whether its first device counts its costs in epsilon or in rho: a code of tern.ledger."""
-        return int(self.hello.get("measure") or 0)
+        return measure_of(self.hello)
 
     @property
     def unit(self) -> int:
         """How many records its first device protects together; 0: all of its records."""
-        return int(self.hello.get("unit") or 0)
+        return unit_of(self.hello)
 
     @property
     def budget_left(self) -> int | None:
-        """What its first device has left of its budget, in millionths; None if it is not known.
-
-        This is what the board said when it connected, less the cost of the reports that have come
-        since. A report that was lost has been paid for, too, so there may be less.
-        """
-        left_at_hello = self.hello.get("budget")
-        if not isinstance(left_at_hello, int):
-            return None
-        return max(0, left_at_hello - self.spent)
+        """What its first device has left of its budget, in millionths; None if it is not known."""
+        return budget_left(self.hello, self.spent)
 
     @property
     def paid(self) -> int | None:
         """What its first device has paid in its life, in millionths; None if it is not known."""
-        paid_at_hello = self.hello.get("spent")
-        if not isinstance(paid_at_hello, int):
-            return None
-        return paid_at_hello + self.spent
+        return paid_in_life(self.hello, self.spent)
+
+
+# What a HELLO says of the ledger of a board's first device. `hello`: its fields, by the names of
+# `hello_fields`; fields may be missing.
+
+
+def measure_of(hello: Mapping[str, Any]) -> int:
+    """Return whether the ledger counts epsilon or rho, as a code of tern.ledger."""
+    return int(hello.get("measure") or 0)
+
+
+def unit_of(hello: Mapping[str, Any]) -> int:
+    """Return how many records the ledger protects together; 0: all records of the device."""
+    return int(hello.get("unit") or 0)
+
+
+def budget_left(hello: Mapping[str, Any], spent_since: int) -> int | None:
+    """Return what the device has left of its budget, in millionths; None if it is not known.
+
+    This is what the board said when it connected, less the cost of the reports that have come
+    since (`spent_since`). A report that was lost has been paid for, too, so there may be less.
+    """
+    left_at_hello = hello.get("budget")
+    if not isinstance(left_at_hello, int):
+        return None
+    return max(0, left_at_hello - spent_since)
+
+
+def paid_in_life(hello: Mapping[str, Any], spent_since: int) -> int | None:
+    """Return what the device has paid in its life, in millionths; None if it is not known.
+
+    spent_since: the part that it has paid since it sent the HELLO.
+    """
+    paid_at_hello = hello.get("spent")
+    if not isinstance(paid_at_hello, int):
+        return None
+    return paid_at_hello + spent_since
 
 
 BOARDS = "SELECT name, first, clients, online, heard, hello, errors, error, spent FROM board ORDER BY first"

@@ -69,7 +69,13 @@ def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> i
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return the cells: losses by formulas, and measured errors of collecting and of training."""
+    """Return the computations that compare rules for k, the number of reported coordinates.
+
+    Each of these cells is one call of a function (`work`) with one choice of arguments, whose rows
+    go into a table. The variances follow from formulas; the errors of means and of trained models
+    are measured on simulated devices. A cost is a relative duration. With --quick the cells are
+    fewer and smaller.
+    """
     grid = {"count": 151, "step": 0.05}
     epsilons: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     clients, reports = 50_000, 30_000
@@ -163,11 +169,15 @@ def _words_of_measurements(measured: list[Row], trained: list[Row]) -> list[str]
 
 
 def _panels_of_losses(rows: list[Row]) -> list[Panel]:
-    """Return a panel of the rules' losses in per cent for each mechanism and dimension."""
-    step = max(1, len(values_of(rows, "epsilon")) // _MOST_POINTS)
+    """Return a panel with a curve for each rule, for each mechanism and number of coordinates d.
+
+    A rule chooses k, how many coordinates a client reports. Its loss is by how much the variance
+    exceeds that with the best k; it is drawn in per cent over epsilon.
+    """
+    step = max(1, len(values_of(rows, "epsilon")) // _MOST_POINTS)  # draws each step-th point
     panels = []
     for name, d in product(VARIANCES, _DIMENSIONS):
-        if name == "duchi":
+        if name == "duchi":  # only in the table, not in the picture
             continue
         points = pick(rows, mechanism=name, d=d)[::step]
         curves = []
@@ -249,7 +259,10 @@ def _curve(rule: str, rows: list[Row], k: str, figure: str, factor: float = 1) -
 
 
 def _values(kind: str, clients: int, seed: int) -> Fixed:
-    """Draw the values of each client (clients x _D). kind: one of _KINDS."""
+    """Draw the values of each client, a matrix of clients x _D numbers in [-1, 1].
+
+    kind: how they are distributed, one of _KINDS; the last kind is a normal distribution around 0.9.
+    """
     rng = np.random.default_rng(seed)
     if kind == "around 1/3":
         return synthetic.attributes(clients, _D, mean=1 / 3, seed=seed).numeric
@@ -274,7 +287,11 @@ def _measured(kind: str, epsilon: float, clients: int, seeds: range) -> list[Row
 
 
 def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
-    """Measure how good models are that are trained with the k of each rule."""
+    """Measure how good models are that are trained with the k of each rule.
+
+    k is how many coordinates of its gradient a client reports. reports: how many clients report, at
+    most as many as there are training records. seeds: one for each run.
+    """
     data = load(dataset)
     reports = min(len(data.training), reports)
 

@@ -134,11 +134,16 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
-    """Return the cells of a data set: its optimal models, and models with each mechanism."""
+    """Return the computations of a data set: its optimal models, and models with each mechanism.
+
+    Each of these cells is one call of `_optimal` or `_trained` with one choice of arguments; its
+    rows go into a table. All of them use the same cross-validation, in which each fold of the
+    records is held out once.
+    """
     records = len(dataset.labels)
     divisions = 1
     if records < SMALL:
-        divisions = 2
+        divisions = 2  # a small data set is divided into folds twice, for a smaller error
     validation = CrossValidation(
         name=name,
         folds=options.runs_or(default=divisions * FOLDS, quick=2),
@@ -148,7 +153,7 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     epsilons = [0.5, 1.0, 2.0, 4.0]
     if options.quick:
         epsilons = [0.5, 2.0]
-    tern_itself = None
+    tern_itself = None  # stands for tern's own learner, in place of a mechanism
     contenders = [*options.compared(*_COMPARED).values(), tern_itself]
 
     def cost(contender: Contender | None, **_: object) -> float:
@@ -203,6 +208,8 @@ def _trained(
         label = _TERN
         if contender is not None:
             label = contender.label
+            # By the papers' rule a client reports k coordinates, each at epsilon / k, by the card:
+            # the certified table from which a device samples.
             k = coordinates_by_rule("paper", micro_epsilon, divided.dimension)
             card = contender.card(micro_epsilon // k, mechanisms.GRADIENTS)
             settings |= {"k": k, "card": card.data.hex(), "range": "0"}

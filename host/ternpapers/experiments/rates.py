@@ -21,7 +21,11 @@ _MEAN = "mean of all data sets"
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a cell for each data set, epsilon and multiple of the automatic rate."""
+    """Return a computation for each data set, epsilon and multiple of the automatic rate.
+
+    Such a cell is one call of `_trained`, whose rows go into the table "losses". The automatic rate
+    is the learning rate that tern chooses by the noise of the reports.
+    """
     reports = CLIENTS
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     factors = _FACTORS

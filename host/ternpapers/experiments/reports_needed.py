@@ -48,7 +48,11 @@ def trained_by(dataset: Dataset) -> tuple[str, str]:
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return the cells: losses by tern's learner, and by the papers' with each mechanism."""
+    """Return the computations of the losses by tern's learner, and by the papers' learner.
+
+    Each of these cells is one call of `_by_tern` or `_by_papers` with one choice of data set,
+    epsilon and number of reports, and for the papers of a mechanism. All rows go into one table.
+    """
     epsilons: tuple[float, ...] = (1.0, 4.0)
     counts: tuple[int, ...] = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
     if options.quick:
@@ -85,7 +89,12 @@ def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]
 
 
 def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism: str) -> list[Row]:
-    """Train by the papers' learner at each rate and number of rounds; return the loss of each run."""
+    """Train by the papers' learner with each of its settings, and return the loss of each run.
+
+    A setting is a learning rate, which is constant or decays as 1 / sqrt(t), and a number of rounds.
+
+    name: that of the data set. mechanism: how reports are perturbed, a key of MECHANISMS.
+    """
     dataset = load(name)
     model, loss = trained_by(dataset)
     rows = []
@@ -133,9 +142,13 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _losses_of_learners(runs: Sequence[Row]) -> list[Row]:
-    """Return the average loss of tern's learner and of both versions of the papers'.
+    """Return the average loss of tern's learner and of both versions of the papers' learner.
 
-    There is a row for each learner at each data set, epsilon and number of reports.
+    One version has the setting that the papers describe, with the best of their mechanisms; the
+    other one has the best of all settings, chosen by the held-out records. There is a row for each
+    learner at each data set, epsilon and number of reports.
+
+    runs: the loss of each run; the name of a papers' learner is that of its setting.
     """
     rows: list[Row] = []
     cases = grouped(runs, "data", "epsilon", "reports")
@@ -181,7 +194,12 @@ def _best_setting(rows: Sequence[Row]) -> tuple[str, list[float]]:
 
 
 def _words(row: Row) -> str:
-    """Return how many reports tern needs, with the interval, for people."""
+    """Return how many reports tern needs in words, such as "5,200 reports (4,900 to 5,600)".
+
+    row: from `_needed`. "low" and "high" are the ends of the interval of confidence; "high" is None,
+    and "tern_reports" too, if more reports are needed than were tried. "at_most" is true if the
+    smallest number that was tried suffices.
+    """
     if row["tern_reports"] is None:
         return "more reports than were tried"
     number = f"{row['tern_reports']:,}"
@@ -232,8 +250,14 @@ def _needed(rows: Sequence[Row], papers: str) -> Row:
 
 
 def _panel(rows: Sequence[Row]) -> Panel:
-    """Return a panel of the losses of all learners by reports, for one data set and epsilon."""
-    target = pick(rows, learner=_PAPERS)[-1]
+    """Return a panel of the losses of all learners by reports, for one data set and epsilon.
+
+    Two lines to compare with are drawn across it: the loss of the papers' learner with the most
+    reports, and the loss without privacy.
+
+    rows: the average losses, from fewer to more reports.
+    """
+    target = pick(rows, learner=_PAPERS)[-1]  # with the most reports
     dataset = load(target["data"])
     model, loss = trained_by(dataset)
     learners = (_TERN, _PAPERS, _TUNED)

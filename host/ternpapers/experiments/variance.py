@@ -90,10 +90,11 @@ def of_card(contender: Contender, epsilon: str) -> float:
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a cell for each epsilon and mechanism, and for each lower bound.
+    """Return a computation for each epsilon and mechanism, and for each lower bound.
 
-    A bound takes long, and the longer the larger epsilon is. So only multiples of 1/2 have one.
-    Raises UsageError.
+    Such a cell is one call of `_measured` or `_bounded`, whose rows go into the table "variance". A
+    lower bound, below which no mechanism can be, takes long, and the longer the larger epsilon is.
+    So only multiples of 1/2 have one. Raises UsageError for the option of a data set.
     """
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
@@ -107,7 +108,7 @@ def cells(options: Options) -> list[Cell]:
     for epsilon in epsilons:
         if (2 * epsilon).is_integer():
             arguments = {"epsilon": epsilon, "steps": steps}
-            cost = 5 * math.exp(epsilon / 2.2)
+            cost = 5 * math.exp(epsilon / 2.2)  # a relative duration
             cells.append(Cell("variance", _bounded, arguments, cost))
     drawn = _drawn(options, epsilons)
     for epsilon, (label, contender) in product(epsilons, drawn.items()):

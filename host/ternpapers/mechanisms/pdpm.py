@@ -80,17 +80,23 @@ def card(epsilon: int) -> bytes:
 
 
 def _closest_levels(epsilon: float) -> list[tuple[int, int]]:
-    """Return a few levels (l, h) whose ratios are closest to that of the outputs, closest first."""
+    """Return a few pairs of integers (l, h) that approximate the outputs of the mechanism.
+
+    The mechanism's lowest and highest outputs are real numbers; a card can only have outputs -l, 0
+    and h, integers up to 127, times a scale. So h / l has to be close to the ratio of the outputs.
+    The closest pair comes first.
+    """
     lowest, _, highest = outputs(epsilon)
     ratio = highest / -lowest
 
+    # For each l the h that fits best.
     levels = []
     for down in range(1, _MOST + 1):
         up = min(max(round(down * ratio), 1), _MOST)
         levels.append((down, up))
 
     def distance(pair: tuple[int, int]) -> tuple[float, int]:
-        """Return how far the ratio of a pair is from the wanted one; of equal ones l decides."""
+        """Return how far the ratio of a pair is from the wanted one, and l, which breaks ties."""
         down, up = pair
         return abs(up / down - ratio), down
 

@@ -283,11 +283,13 @@ def _squared_error(dataset: Dataset, weights: Floats) -> float:
 
 
 def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range) -> list[Row]:
-    """Train a linear regression in floats; return the error of each run.
+    """Train a linear regression in floats at several learning rates; return the errors at the best.
 
-    Of all learning rates, the one with the least mean error counts. unit: that of the budgets.
-    trainer: one of _TRAINERS, which says how reports are perturbed. reports: their number, one from
-    each client.
+    There is a row for each run. The best rate is the one with the least mean error over all runs.
+
+    unit: the least of the privacy budgets in the paper's hierarchy, of which the others are
+    multiples. trainer: one of _TRAINERS, which says how reports are perturbed. reports: their
+    number, one from each client.
     """
     card = levels(unit)
     data = load(dataset)
@@ -392,9 +394,10 @@ def _by_attribute(
 
 
 def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[Row]:
-    """Train by HierA as devices run it, with the level of the gradient; return each run's error.
+    """Train by HierA, the learner of this paper, on simulated devices; return the error of each run.
 
-    unit: that of the budgets. reports: their number, one from each client.
+    A device perturbs the level of its gradient, that is which of five ranges it is in. unit: the
+    least of the paper's privacy budgets. reports: their number, one from each client.
     """
     card = levels(unit)
     data = load(dataset)
@@ -427,7 +430,11 @@ def _without_privacy(unit: float, dataset: str) -> list[Row]:
 
 
 def _regressing(options: Options) -> list[Cell]:
-    """Return the cells of linear regression by all trainers. Raises UsageError."""
+    """Return the computations of linear regression by all trainers. Raises UsageError.
+
+    Such a cell is one call of a function with one trainer and one unit, the least privacy budget.
+    Training is computed in floats, on simulated devices, and without privacy, to compare with.
+    """
     dataset = options.dataset or _REGRESSION
     load(dataset)  # raises if it cannot be loaded
     reports = 80_000

@@ -105,9 +105,14 @@ class Ina228(Ina226):
 
 
 def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:
-    """Decode the lines that the program on the second Pico has sent; damaged lines are left out.
+    """Decode the recording that the program on the second Pico has sent.
 
-    shunt_ohms: the resistance of the shunt. Raises DeviceError for fewer than two samples.
+    Each line is base64 of several rows; a row has the time in microseconds, the chip's register of
+    the bus voltage, in which a bit is the marker, and that of the voltage across the shunt, from
+    which the current follows. Damaged lines are left out.
+
+    chip: what a step of the registers stands for. shunt_ohms: the resistance of the shunt. Raises
+    DeviceError for fewer than two samples.
     """
     rows: list[tuple[int, int, int]] = []
     for line in output.splitlines():
@@ -117,11 +122,11 @@ def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:
         hint = "is the INA wired to GP4 (SDA) and GP5 (SCL)?"
         raise DeviceError("the logger sent no samples", hint)
 
-    ticks, bus_registers, shunt_registers = np.array(rows, np.int64).T
+    ticks, bus_registers, shunt_registers = np.array(rows, np.int64).T  # by column
     steps = np.diff(ticks) % _TICKS  # the counter of microseconds wraps
     microseconds = np.concatenate(([0], np.cumsum(steps)))
     volts = (bus_registers & (_MARKER - 1)) * chip.bus  # the bits below the marker
-    amperes = shunt_registers * chip.shunt / shunt_ohms
+    amperes = shunt_registers * chip.shunt / shunt_ohms  # Ohm's law
     # A sample at the time of the one before it is left out, since the times of a trace increase.
     is_later = np.concatenate(([True], steps > 0))
     return Trace(

@@ -25,7 +25,8 @@ def configure(bus, kind, address):
     by how many bits its value is shifted to the left, and whether it is signed.
     """
     # By the tables of the datasheets: continuous measurements of shunt and bus voltage, as short
-    # as the chip has them, without averaging.
+    # as the chip has them, without averaging. The INA226 has one register for that. The INA228 has
+    # two: 0x00 selects the wider range of the shunt voltage, 0x01 the measurements.
     if kind == "ina226":
         bus.writeto_mem(address, 0x00, b"\x40\x07")
         bus_voltage = (0x02, 2, 0, False)

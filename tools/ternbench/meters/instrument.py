@@ -62,7 +62,9 @@ class Instrument(Meter):
     def _measure_reports(self, bench: latency.Bench, task: Task) -> ReportEnergy:
         """Record while the board makes reports, and return the energy of one.
 
-        The board sets its marker pin during each report, so that each has a window of its own.
+        The board sets its marker pin during each report, so that each has a window of its own in the
+        recording. The meter records in a thread, while this one lets the board make bursts of
+        reports.
         """
         with ThreadPoolExecutor(1) as pool:
             recording = pool.submit(self.record, _SECONDS + 2 * _REST)

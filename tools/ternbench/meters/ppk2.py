@@ -68,9 +68,14 @@ class Ppk2(Instrument):
         return cls(ports.meter_port(args), volts, supply=not args.no_supply)
 
     def record(self, seconds: float) -> Trace:
-        """Record for so many seconds. Raises DeviceError if too many samples were lost."""
+        """Record for so many seconds. Raises DeviceError if too many samples were lost.
+
+        A sample of the kit is a number of 32 bits. It has the current and the measuring range, a
+        counter that is incremented with each sample, and the digital inputs, of which one is the
+        marker.
+        """
         samples = self._read_samples(seconds)
-        # The counter is incremented with each sample: it tells how many were lost before a sample.
+        # The counter tells how many samples were lost before each one.
         counter_steps = np.diff(samples >> _COUNTER_SHIFT)
         lost_before_sample = (counter_steps - 1) % _COUNTER_PERIOD
         jump_count = int(np.count_nonzero(lost_before_sample))

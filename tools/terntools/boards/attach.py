@@ -27,9 +27,9 @@ def attach(
 ) -> None:
     """Connect emulated boards to a broker, by writing the files that say how they reach it.
 
-    directories: with the files of one board each. broker: a directory of 'tern broker config', or
-    its host.json. store: the file with the boards' keys. options: as of `write_network`. Raises
-    UsageError and StorageError.
+    directories: each has the files of one board. broker: a directory that 'tern broker config' has
+    made, or the host.json in it. store: the database with the boards' keys and the fleet's key.
+    options: as in `write_network`. Raises UsageError and StorageError.
     """
     from ternhost.reach.broker.access import Access, host_file
 
@@ -41,15 +41,19 @@ def attach(
 
 
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
-    """Write mqtt.json and fleet.bin into a board's directory.
+    """Write the two files by which an emulated board finds its broker into the board's directory.
 
-    The board keeps the unit of privacy that its fleet.bin has. access: address and certificate of
-    the broker. options: those of `fleet_file`; any others become members of mqtt.json, such as
-    ssid. Raises UsageError and StorageError.
+    They are mqtt.json, with the address of the broker, and fleet.bin, with the key of the fleet.
+
+    access: the address and the certificate of the broker. options: any parameters of `fleet_file`,
+    such as epoch, go into fleet.bin; all others, such as ssid, become members of mqtt.json. Raises
+    UsageError and StorageError.
     """
     directory = Path(directory)
-    unit = storage.read_fleet(str(directory / storage.FLEET))[-1]  # the last field
-    fleet_options = {"unit": unit}
+    # The unit of privacy says whether the device or a number of records is protected. It holds for
+    # the device's whole life, so it is copied from the fleet.bin that is there.
+    old_fields = storage.read_fleet(str(directory / storage.FLEET))
+    fleet_options = {"unit": old_fields[-1]}  # the last field
     config = {"host": access.host, "port": access.port, "prefix": access.prefix}
     for name, value in options.items():
         if name in _POLICY:

@@ -31,14 +31,17 @@ _NAME = b"MicroPython\0"  # of the block device with its files; there may be oth
 
 
 def file_system(read_flash: Read) -> range | None:
-    """Find the addresses of flash where a MicroPython keeps its files.
+    """Find the addresses of flash where a Pico's MicroPython keeps its files.
 
-    read_flash: reads the flash, or a file with the firmware. The result is None if the firmware
-    does not say where the files are.
+    A firmware for a Pico has a list of entries about itself, which is called binary info. The entry
+    for the block device of its file system has the first address and the size. The result is None
+    if the firmware has no such entry.
+
+    read_flash: returns bytes of the flash, or of a file with the firmware, from an address on.
     """
     for entry_address in _entry_addresses(read_flash):
         entry = read_flash(entry_address, struct.calcsize(_ENTRY))
-        if len(entry) < struct.calcsize(_ENTRY):
+        if len(entry) < struct.calcsize(_ENTRY):  # a pointer that leads out of the flash
             continue
         entry_type, tag, name_address, first_address, size = struct.unpack(_ENTRY, entry)
         if entry_type != _BLOCK_DEVICE or tag != _MICROPYTHON:
@@ -50,12 +53,17 @@ def file_system(read_flash: Read) -> range | None:
 
 
 def _entry_addresses(read_flash: Read) -> Iterator[int]:
-    """Yield the addresses of the entries; there are none if the firmware has no header."""
+    """Yield the addresses of the entries by which a firmware describes itself.
+
+    The header of the firmware says where there is a list of pointers; each of them is the address
+    of an entry. A firmware without a header has no entries.
+    """
     list_region = _region_of_pointers(read_flash(FLASH_START, _SEARCHED_BYTES))
     if list_region is None:
         return
     pointers = read_flash(list_region.start, len(list_region))
-    rest_bytes = len(pointers) % struct.calcsize(_POINTER)  # of a pointer that is cut off
+    # The list may be cut off in the middle of a pointer.
+    rest_bytes = len(pointers) % struct.calcsize(_POINTER)
     whole_bytes = len(pointers) - rest_bytes
     for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole_bytes]):
         yield pointer
@@ -64,7 +72,9 @@ def _entry_addresses(read_flash: Read) -> Iterator[int]:
 def _region_of_pointers(first_bytes: bytes) -> range | None:
     """Find the header in the first bytes of a firmware, and return where its list of pointers is.
 
-    The result is a range of addresses, or None if there is no header.
+    The header is five words: a marker, the first address and the end of the list, another address
+    that is not needed here, and a second marker. The result is a range of addresses, or None if
+    there is no header.
     """
     last_offset = len(first_bytes) - struct.calcsize(_HEADER)
     for offset in range(0, last_offset + 1, 4):  # it begins at a whole word

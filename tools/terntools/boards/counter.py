@@ -37,11 +37,12 @@ class Fuses(NamedTuple):
 
 
 def look(repl: Repl) -> Fuses:
-    """Read the state of the board's counter.
+    """Read the state of the board's counter, which counts payments by burning fuses of the chip.
 
-    Raises UsageError if its chip has none, or if the board lacks the module for it.
+    Raises UsageError if the chip has no counter, or if the board lacks the library's module for it.
     """
-    state: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
+    # The board prints a tuple of three numbers; () for no counter; None for no module.
+    state: tuple[int, int, int] | tuple[()] | None = ast.literal_eval(repl.run(_LOOK).strip())
     if state is None:
         hint = f"tern deploy {repl.name} --with counter"
         raise UsageError(f"the board on {repl.name} lacks the module for its counter", hint)
@@ -56,13 +57,18 @@ def look(repl: Repl) -> Fuses:
 
 
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
-    """Return the step to which a new ledger is bound, and how many steps are left after it.
+    """Return the step of the counter to which a new ledger is bound, and how many steps are left.
 
-    policy: of the device. reserve: how many reports the device pays for in one step. Raises
-    UsageError if there are too few steps to spend the whole budget.
+    The ledger is the file in which a device counts the privacy budget that it has spent. Each
+    payment makes a step of the counter, which burns fuses, so that an old copy of the ledger can be
+    told from the newest one.
+
+    policy: the device's budget, and the largest cost of a report. reserve: how many reports the
+    device pays for in one step. Raises UsageError if there are too few steps to spend the whole
+    budget.
     """
     fuses = look(repl)
-    steps_left = max(0, fuses.total - fuses.begun - 1)
+    steps_left = max(0, fuses.total - fuses.begun - 1)  # the new ledger takes one step itself
     # The fewest reports that spend the budget: each costs the most that it may.
     report_count = policy.budget // policy.largest
     if steps_left * reserve < report_count:

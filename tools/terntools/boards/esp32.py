@@ -233,7 +233,8 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
         raise UsageError(text, hint)
 
     # The firmware names the size of its flash twice: in its header, and by where the last partition
-    # ends. ESP-IDF's boot loader compares both at each start.
+    # ends. ESP-IDF's boot loader compares both at each start. The header has the size in the upper
+    # 4 bits of a byte, as a power of two: n stands for 2**n megabytes.
     header_bytes = _MB << (data[_FLASH_SIZE_AT] >> 4)
     partitions = esp32_files.partitions(data[esp32_files.TABLE - offset :])
     table_bytes = max((partition.region.stop for partition in partitions), default=0)

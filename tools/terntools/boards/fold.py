@@ -69,14 +69,17 @@ class _Module:
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
     """Return the modules' texts with each constant replaced by its value, and private names shortened.
 
+    This makes the modules smaller, since a compiled module holds the names that it uses. A program
+    that uses a constant by its name needs the modules as they were.
+
     sources: texts by the module's name, with dots. The values of constants are read by importing
-    the modules here. A program that uses a constant by its name needs the unfolded modules. Raises
-    TernError.
+    the modules here. Raises TernError if a module uses the name of a constant that it imports for
+    something else as well.
     """
     modules = {}
     for name, text in sources.items():
         modules[name] = _Module.parsed(name, text)
-        _count_bindings(modules[name])
+        _count_bindings(modules[name])  # a name that is bound more than once is no constant
     constants = {name: _constants(module) for name, module in modules.items()}
     short_names = _short_names(modules.values())
     folded = {}
@@ -392,9 +395,9 @@ def _imported_constants(
 def _fold_attributes(tree: ast.Module, modules: Mapping[str, Constants], edits: "Edits") -> None:
     """Replace constants that are attributes of modules, such as `wire.MAX_FRAME`.
 
-    modules: the constants of the imported modules, by the name that this module gives them. In the
-    syntax tree, the names of modules in the replaced places become "", so that they do not count as
-    uses of the modules.
+    modules: the constants of the imported modules, by the name that this module gives them. edits:
+    collects the replacements. In the syntax tree, the names of modules in the replaced places
+    become "", so that `_fold` does not count them as uses of the modules.
     """
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
@@ -406,7 +409,12 @@ def _fold_attributes(tree: ast.Module, modules: Mapping[str, Constants], edits: 
 
 
 def _fold_imports(tree: ast.Module, unused: Collection[str], edits: "Edits") -> None:
-    """Remove `unused` names from imports, and names that the compiler for a device knows by itself."""
+    """Remove names that need no import any more from the `from ... import` statements of a module.
+
+    Those are the `unused` ones, and the names in COMPILED, which a module imports from tern.compat
+    and the compiler for a device knows by itself. A statement without any names left becomes
+    "pass".
+    """
     for statement in ast.walk(tree):
         if not isinstance(statement, ast.ImportFrom):
             continue
@@ -487,8 +495,9 @@ class Edits:
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
         """Replace a node of the syntax tree, with its decorators, by `text`.
 
-        Empty lines after the text make up for the lines of the node. They would break an expression
-        that goes on behind it; but only nodes of one line are replaced within expressions.
+        Empty lines follow the text if the node has several lines, so that what comes after the node
+        keeps its line number. They would break an expression that goes on behind the node; but only
+        nodes of one line are replaced within expressions.
         """
         first_line = node.lineno
         for decorator in getattr(node, "decorator_list", ()):

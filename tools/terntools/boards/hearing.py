@@ -29,13 +29,14 @@ _ANSWER = 5.0  # seconds until the board answers at its port
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
     """Start the program of a board, and wait until its broker has heard the board's hello.
 
-    Before that the broker gets the board's password. The directory of the broker is looked for
-    beside the store, and beside the file of its certificate.
+    A hello is the message with which a board connects. If the broker is configured on this machine,
+    it gets the board's password first. Its directory, which has a file host.json, is looked for
+    beside the store, and beside the file with its certificate.
 
-    member: has a broker. store: the file with the devices' keys. authority: the file with the
-    broker's certificate. seconds: how long to wait; 0 not to wait. Returns a sentence about the
-    board for the user. Raises DeviceError if no hello comes in time, and UsageError if the board
-    would use other topics than the broker's fleet.
+    member: what the board was provisioned as; it has a broker. store: the file with the devices'
+    keys. authority: the file with the broker's certificate. seconds: how long to wait; 0 means not
+    to wait. Returns a sentence about the board for the user. Raises DeviceError if no hello comes
+    in time, and UsageError if the board would use other topics than the broker's fleet.
     """
     broker_and_access = _broker_beside(store, authority)
     if broker_and_access is None:
@@ -52,7 +53,7 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
         raise UsageError(text, hint=f"add --prefix {access.prefix}")
     if _is_of(access, store):
         configure(directory)  # writes the passwords of the store's devices
-        reload(directory)
+        reload(directory)  # lets a running broker read them
     if not seconds:
         repl.start_main()
         return "nobody has looked whether the broker hears it: 'tern serve' says so"
@@ -60,6 +61,7 @@ def start(repl: Repl, member: Member, store: Path, authority: Path | None, secon
     reasons = _start_and_listen(repl, member.device, store, directory, seconds)
     if reasons is None:
         return "its broker hears it"
+    # It was not heard: the error quotes what the board and the broker can say about the reason.
     lines = [f"{_head(member.device)}no hello in {seconds:g} s"]
     with suppress(TernError), closing(open_link(repl.name, SimpleQueue())) as port:
         board_says = absence.describe(hello_fields(port.hello(_ANSWER)))
@@ -97,10 +99,10 @@ def _start_and_listen(
 ) -> list[str] | None:
     """Start the board, and listen at its broker for its hello.
 
-    repl: the board's; its port is closed. directory: of the broker. seconds: how long to listen.
-    Returns None once the hello has come, else lines for people that say what the broker shows about
-    the reason. Raises DeviceError if the broker does not answer this machine; the board is started
-    nevertheless.
+    repl: the board's prompt, whose port is closed here. store: the file with the devices' keys.
+    directory: the broker's. seconds: how long to listen. Returns None once the hello has come, else
+    lines for people that say what the broker shows about the reason. Raises DeviceError if the
+    broker does not answer this machine; the board is started nevertheless.
     """
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
@@ -111,7 +113,8 @@ def _start_and_listen(
             runner.run(link.connect(_CONNECTING))
             runner.run(link.subscribed.wait())
         except StorageError:
-            # A running host has the store open, and notes in it which boards it hears.
+            # A running host has the store open, and notes in it which boards it hears. Then this
+            # process does not connect to the broker, but reads the store.
             open_store = stack.enter_context(Store(store, create=False, beside=True))
         except DeviceError as error:
             repl.start_main()
@@ -123,6 +126,7 @@ def _start_and_listen(
         def key_of(_device: int) -> bytes | None:
             return device_key  # this device is the only one that is looked for
 
+        # Finds out why a board is absent, by the broker's log among others.
         absent = AbsentBoards(open_store, directory, key_of, past=0.0)
         repl.start_main()
         repl.close()
@@ -130,7 +134,7 @@ def _start_and_listen(
             if runner.run(_is_heard(link, open_store, device, start_time)):
                 return None
         _, lines = absent.describe(link, BoardRoster([device]), time.monotonic())
-        return lines[1:]  # the first says only that it is absent
+        return lines[1:]  # the first line says only that the board is absent
 
 
 def _is_of(access: Access, store: Path) -> bool:
@@ -142,8 +146,9 @@ def _is_of(access: Access, store: Path) -> bool:
 async def _is_heard(link: MqttLink, store: Store, device: int, start_time: float) -> bool:
     """Wait a moment, and return whether the board has said hello since it was started.
 
-    Where this process is not connected to the broker, another host is, and stores which boards it
-    hears. start_time: of time.time().
+    If this process is connected to the broker, it gets the hello itself. Otherwise another host is
+    connected, and `store` has which boards that host hears. start_time: when the board was started,
+    in seconds of time.time().
     """
     if not link.connected:
         await asyncio.sleep(_LOOK_EVERY)
@@ -151,5 +156,5 @@ async def _is_heard(link: MqttLink, store: Store, device: int, start_time: float
         return any(board.online and board.heard > start_time for board in rows)
     await link.take(_LOOK_EVERY)
     hello = link.presence.boards.get(mqtt.name(device))
-    # A retained hello is from before: the broker keeps the last one of each board.
+    # A retained message is one that the broker had kept: the board's hello of an earlier start.
     return hello is not None and not hello.retained

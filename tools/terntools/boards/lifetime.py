@@ -233,8 +233,11 @@ class _EarlierLife:
     def is_comparable(self, member: Member) -> bool:
         """Return whether what it has spent can be counted in the measure and unit of `member`.
 
-        It cannot if a request protected a smaller unit than the member's, or if the first ledger
-        counted rho and the member counts epsilon: a cost in rho has no epsilon.
+        The measure is epsilon, or rho of zero-concentrated differential privacy. The unit is what is
+        protected: the device, or a number of records. There are two cases in which it cannot. A
+        request may have protected a smaller unit than the member's. Or the first ledger, the file
+        with the spent budget, counted rho, and the member counts epsilon: a cost in rho has no
+        epsilon.
         """
         for request in self.requests:
             if not covers(cards.unit_of(request.card), member.settings.unit):

@@ -59,7 +59,9 @@ def _starts_our_main(repl: Repl) -> bool:
 def _may_start_update(repl: Repl) -> bool:
     """Return whether the loader may start a program of an update, and not the one in /lib.
 
-    The board's boot.bin says which folder the loader starts, and whether an update is under way.
+    The loader is the main.py of a board that takes updates. The board's boot.bin says which folder
+    it starts, and whether an update is under way. A boot.bin of another size is not read: the
+    loader ignores it, too, and starts /lib.
     """
     path = "/" + update.BOOT
     if path not in repl.directory("/"):
@@ -67,6 +69,6 @@ def _may_start_update(repl: Repl) -> bool:
     data = repl.read_file(path)
     if len(data) != _BOOT_BYTES:
         return False
-    proven_folder = data[4]  # 0: /lib
-    state = data[5]  # of the last update
+    proven_folder = data[4]  # whose program is known to work; 0 stands for /lib
+    state = data[5]  # of the last update: in the end it is confirmed, or rolled back
     return proven_folder != 0 or state not in (wire.CONFIRMED, wire.ROLLED_BACK)

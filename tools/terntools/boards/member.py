@@ -41,7 +41,9 @@ class FleetSettings:
     def fleet_file(self, fleet: FleetKey, record_count: int) -> bytes:
         """Return the bytes of fleet.bin, with these settings and the fleet's key.
 
-        record_count: of the device. Raises UsageError for impossible settings.
+        fleet: the key with which the host authenticates what is for the whole fleet, and the number
+        (epoch) of that key. record_count: how many records the device has, by which a bound is
+        chosen if the settings have none. Raises UsageError for impossible settings.
         """
         most_records = self.most_records
         if not most_records:

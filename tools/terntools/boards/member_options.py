@@ -195,12 +195,12 @@ def _rows(args: argparse.Namespace) -> Rows:
 
 
 def _placeholder(args: argparse.Namespace) -> Rows:
-    """Return the one empty record that a board gets which collects its own records.
+    """Return one record of zeros, a feature and a label, for a board that collects its own records.
 
-    The board needs a records.bin all the same (storage.md, "samples/"). Raises UsageError for
-    options about records, since the board is given none.
+    The board needs a records.bin all the same (storage.md, "samples/"), which it does not use.
+    Raises UsageError for options about records, since the board is given none.
     """
-    option = ""  # that does not go with --own-records
+    option = ""  # the one that contradicts --own-records
     if args.count is not None:
         option = "--count"
     elif args.classes:

@@ -113,10 +113,13 @@ def _short_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """Return these modules, and all modules without which they cannot be imported.
+    """Return these modules, and all modules without which they are of no use.
 
-    Those are the ones that they import at their top, the ones that they bring (see BRINGS above),
-    the ones that those import at their top, and so on.
+    Those are the ones that they import at their top, the ones that they bring, which are named by
+    the constant BRINGS in their text, the ones that those import at their top, and so on. What a
+    function imports when it is called does not count.
+
+    sources: the texts of all modules, by name. names: those of other modules are left out.
     """
     reached: set[str] = set()
     new_names = set(names) & sources.keys()
@@ -244,8 +247,8 @@ def networked(sources: Sources) -> set[str]:
 def usable(sources: Sources, board: Board) -> dict[str, str]:
     """Return the modules that a board can use, by name.
 
-    Left out are modules for a network that it lacks, the generator for boards without AES if it has
-    AES, and modules for other platforms.
+    Left out are modules that need a network, if the board has none; the random generator for boards
+    without AES, if it has AES; and the modules in tern.boards that are for other platforms.
     """
     unusable: set[str] = set()
     if not board.network:
@@ -253,7 +256,7 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
     if board.aes:
         unusable.add("tern.hash_drbg")
     platform_module = _BOARDS + board.platform
-    if platform_module not in sources:
+    if platform_module not in sources:  # a platform without a module of its own
         platform_module = _BOARDS + "emulated"
     for name in sources:
         if name.startswith(_BOARDS) and name not in (platform_module, _ANY_BOARD):

@@ -306,7 +306,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Watch a board until the time is over or Ctrl-C, and print its last state."""
+    """Watch a board until --seconds are over or Ctrl-C, and then print its last state.
+
+    The exit code is NO_DEVICE if nothing was heard of a board that runs tern.
+    """
     require_positive(args, "seconds", "every")
     start = time.monotonic()
 
@@ -315,10 +318,11 @@ def _run(args: argparse.Namespace) -> int:
         line = f"{time.monotonic() - start:9.3f} {visible(line)}"
         print_line(line, sys.stderr if args.json else sys.stdout)
 
-    tell = print_stamped
+    tell = print_stamped  # for each frame
     if args.quiet:
         tell = _ignore
     monitor = Monitor(names.resolve(args.board), tell, args.every, show=print_stamped)
+    # The monitor occupies the board's port, and has another one (its tap) for the user's host.
     print_line(f"talk to the board through {monitor.tap}", sys.stderr)
     until = None
     if args.seconds is not None:
@@ -329,7 +333,7 @@ def _run(args: argparse.Namespace) -> int:
     state = monitor.state
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = dict(vars(state))
-    del result["recent"]
+    del result["recent"]  # the time and size of each recent frame, from which the rates follow
     result["seconds"] = round(time.monotonic() - start, 3)
     result["tap"] = monitor.tap
     result["frames_per_second"] = round(frames_rate, 2)

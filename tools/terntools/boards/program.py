@@ -123,9 +123,11 @@ def program_files(
 ) -> dict[str, bytes]:
     """Return the files of an update by their path: the library, the program, and its modules.
 
-    machine: the kind of board, one of MACHINES. program: must import tern.update, so that the board
-    can be updated again. extra_modules: of the library. other_files: more files of the user's, by
-    name. Raises UsageError if the program cannot run on the board.
+    machine: the kind of board, one of MACHINES; an emulated board gets the library's sources, any
+    other one compiled modules. program: must import tern.update, so that the board can be updated
+    again. extra_modules: optional modules of the library that the board gets as well.
+    other_files: more files of the user's, by name. Raises UsageError if the program cannot run on
+    the board.
     """
     # A program that does not compile would reach the board and be rolled back there, so it is
     # compiled here first, for any processor.

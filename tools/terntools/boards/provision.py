@@ -113,11 +113,14 @@ def _device_on_board(repl: Repl) -> int | None:
 
 
 def _keys(member: Member, store: Store, begins_again: bool) -> tuple[bytes, FleetKey]:
-    """Return the device's key, and the key that its board takes for the fleet's key.
+    """Return the device's own key, and the key that its board takes for the fleet's key.
 
-    A device that answers no rounds for the whole fleet gets a key that nobody else has in the place
-    of the fleet's. begins_again: whether the device had a board before, which may be in other hands.
-    Then its own key is a new one, and `apply` makes a new fleet key.
+    With the fleet's key a host authenticates rounds for all devices at once. A device whose user
+    wants no such rounds gets a key in its place that nobody else has.
+
+    store: the host's store, with the keys. begins_again: whether the device had a board before,
+    which may be in other hands. Then its own key is a new one; and the key for the fleet is a
+    placeholder here, since `apply` makes a new fleet key.
     """
     device_key = None
     if not begins_again:
@@ -136,11 +139,13 @@ def _files(
 ) -> dict[str, bytes]:
     """Return the files of a member, by their path on the board, in the order of writing.
 
-    clients.bin comes last, since a board with it counts as provisioned, and then the lock.
+    clients.bin comes last, since a board with it counts as provisioned; only the files that lock the
+    board follow, since nothing can be written after them.
 
-    key: of the device. fleet: the fleet's key. last_round: the number of the last round that the
-    device refuses. spent: what counts as spent in a new ledger, in millionths. step: the step of
-    the chip's counter to which a new ledger is bound; 0 for no counter.
+    key: the device's own key. fleet: the fleet's key. last_round: the device refuses all rounds up
+    to this number, which were before its time. spent: how much of the budget counts as spent in a
+    new ledger, in millionths of epsilon or rho. step: the step of the chip's counter to which a new
+    ledger is bound; 0 for no counter.
     """
     # A bit for each kind of mechanism that the device accepts; 0 for all.
     mask = 0
@@ -194,12 +199,13 @@ def apply(
     """Make the changes that `plan` has found.
 
     New keys are stored before the board gets them, so that no board has a key that its host does not
-    know. A device that begins again also gets a new fleet key.
+    know. A device that begins again, after it had another board, also gets a new fleet key.
     """
+    # The device's key, as it stands in the new clients.bin; b"" if that file stays as it is.
     key = changes.write.get(_CLIENTS, b"")[_KEY_FIELD]
     if key and key != store.keys().get(member.device):
         store.add_devices({member.device: key})
-    begins_again = bool(changes.note)
+    begins_again = bool(changes.note)  # the note says what the device has spent before
     if begins_again and member.settings.whole_fleet:
         changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
 

@@ -114,10 +114,10 @@ def _run(args: argparse.Namespace) -> int:
     port = names.resolve(args.board)
     _confirm_what_is_final(args, port, member)
     result = run_provision(port, member, Path(args.store), args.authority, args.wait)
-    if args.own_records:
+    if args.own_records:  # the record that the board has is a placeholder
         result["records"] = result["features"] = None
     text = _summary(result, member)
-    result.pop("budget", None)
+    result.pop("budget", None)  # words about the budget, whose numbers the JSON has as well
     policy = member.policy
     guarantee = Guarantee.of_budget(
         policy.budget, policy.measure, member.settings.unit, devices.DELTA

@@ -91,12 +91,14 @@ def _read_segments(repl: Repl, progress: FileProgress | None) -> list[tuple[int,
 
 
 def _segment(path: str, data: bytes) -> tuple[int, Rows]:
-    """Return the number of a segment, and the records that are in it as a whole.
+    """Parse a segment, and return its number and its complete records.
 
-    A file that was only begun has no records. path: for messages. Raises UsageError if the file is
-    damaged.
+    A segment is a file with a header and then records. The board may have been switched off while
+    it wrote the last record, which is then left out; a file without a whole header has no records.
+
+    path: for messages. data: the content of the file. Raises UsageError if the file is damaged.
     """
-    if len(data) < recorder.SEGMENT_BYTES:
+    if len(data) < recorder.SEGMENT_BYTES:  # the size of the header
         return 0, np.zeros((0, 2), np.int16)
     magic, features, number, count = struct.unpack_from(recorder.SEGMENT_HEADER, data)
     if magic != recorder.SEGMENT_MAGIC or not features:
@@ -129,9 +131,11 @@ def _rows(data: bytes, start: int, features: int) -> Rows:
 def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
     """Return segments with these records, as files by their path on the board.
 
-    last: the number of the last segment that is on the board already; 0 for none.
+    A segment is a file of a limited size, with a header and then records, as tern.recorder writes
+    it. Segments are numbered from 1. last: the number of the last segment that is on the board
+    already; 0 for none.
     """
-    columns = rows.shape[1]
+    columns = rows.shape[1]  # each is a number of 2 bytes
     room_bytes = recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES
     records_per_segment = room_bytes // (2 * columns)
     files = {}
@@ -143,7 +147,8 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
         header = struct.pack(
             recorder.SEGMENT_HEADER, recorder.SEGMENT_MAGIC, features, number, len(rows_of_segment)
         )
-        # A recorder's own files have shorter names, so that none of them has this one.
+        # The name has five hexadecimal digits, such as 10001. A recorder gives its own files shorter
+        # names, so that none of them has this one.
         path = f"{FOLDER}/{0x10000 + number:x}"
         files[path] = header + rows_of_segment.astype("<i2").tobytes()
     return files

@@ -288,9 +288,10 @@ class _Passage:
         self._down: deque[bytes] = deque()
 
     def _new_session(self, password: str) -> Session:
-        """Create the board's session with the broker, without connecting it.
+        """Create the board's MQTT session with the broker, without connecting it.
 
-        Its will is an empty hello, by which hosts see that the board is gone.
+        The broker publishes the session's will if the relay disappears. It is an empty message on
+        the topic of the board's hello, by which hosts see that the board is gone.
         """
         access = self._relay.access
         inbox = self._inbox
@@ -336,7 +337,9 @@ class _Passage:
     def _take(self, frame: bytes) -> None:
         """Queue a frame of the board for the broker, if it is of a kind that a broker gets.
 
-        A HELLO goes on only if it answers a question of the broker.
+        A HELLO, in which a board describes itself, goes on only if it answers a request that came
+        through the broker. The relay asks for HELLOs, too, to see whether the board is there, and
+        the answers to those are for the relay alone.
         """
         self._heard = time.monotonic()
         if frame[:1] == bytes((wire.HELLO,)):
@@ -360,8 +363,9 @@ class _Passage:
     def _fetch(self) -> None:
         """Pass one frame from the broker on to the board, or else fetch one from the broker.
 
-        Where there is nothing to do in either direction, wait for the broker or the board, but only
-        shortly if the board is busy.
+        If there is nothing to do in either direction, wait for the broker or the board. The board is
+        busy while it has not answered a question, or has too many bytes left to receive; nothing
+        tells when it is ready again, so the wait is short then.
         """
         is_busy = bool(self._question) or self._link.backlog() > _BACKLOG
         if self._down and not is_busy:
@@ -371,7 +375,8 @@ class _Passage:
         if not self._down:  # while a frame waits for the board, the broker is kept waiting
             frame = self._broker.receive(0)
             if not self._session.connected:
-                self._up.clear()  # once asked again, the board repeats its answers
+                # What waits for the broker is dropped: once asked again, the board repeats it.
+                self._up.clear()
         if frame is not None:
             self._down.append(bytes(frame))
         elif not self._may_publish():
@@ -405,7 +410,8 @@ class _Passage:
     def _check_board(self) -> None:
         """Ask a board that has sent nothing for a while whether it is there.
 
-        Also repeat a question that it has not answered. Raises DeviceError after a long silence.
+        A question of the broker that the board has not answered is repeated. All times are in
+        seconds. Raises DeviceError after a long silence.
         """
         now = time.monotonic()
         if self._question and now - self._question.sent_at > _AGAIN:

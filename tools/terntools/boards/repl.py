@@ -391,14 +391,16 @@ class Repl:
             raise ExecutionError(traceback)
 
     def _paste(self, code: str, most: int = _MOST_SECONDS) -> None:
-        """Send code by raw paste, after which the board runs it.
+        """Send code in the raw-paste mode of MicroPython's prompt, after which the board runs it.
 
         most: seconds that the code may run before the board's timer resets it, where it has one.
         """
         if self._armed:
+            # _A, which the timer code defined, sets the timer: first to `most` seconds, and after
+            # the code to its usual time again.
             code = f"_A({most})\ntry:\n exec({code!r})\nfinally:\n _A()"
         if not code:
-            code = "\n"
+            code = "\n"  # so that there is something to send
         window_bytes = self._begin_paste()
         if self._send_in_windows(code.encode(), window_bytes):
             self._end_paste()

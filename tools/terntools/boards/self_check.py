@@ -220,14 +220,27 @@ def _parameters(number: int) -> list[int]:
 
 
 def _rounds() -> list[bytes]:
-    """Return the ROUND frames that ask the device for the reports, in the order of _REPORTS."""
+    """Return the ROUND frames that ask the device for the reports, in the order of _REPORTS.
+
+    A ROUND is a host's request for one report. It has the model, its parameters, and the card: the
+    certified table from which the device samples the values that it reports.
+    """
     frames = []
     frame = bytearray(wire.MAX_FRAME)
     reports = zip(_cards(), _REPORTS, strict=True)
     for number, (card, (_, model, value_count)) in enumerate(reports, 1):
         parameters = _parameters(number)
         size = host_frames.encode_round(
-            frame, _KEY, _DEVICE, number, model, parameters, card, value_count, _EXPONENT, batch=3
+            frame,
+            key=_KEY,
+            device=_DEVICE,
+            round_number=number,
+            model=model,
+            parameters=parameters,
+            card=card,
+            k=value_count,
+            exponent=_EXPONENT,
+            batch=3,  # records, of the five that the device has
         )
         frames.append(bytes(frame[:size]))
     return frames
@@ -242,7 +255,9 @@ def board_files() -> dict[str, bytes]:
 def program(directory: str) -> str:
     """Return a program that prints what the library computes, a line for each result.
 
-    It needs answers.py. directory: where the device's files are.
+    The results are samples of each mechanism (of_card), gradients of three models (of_gradient),
+    and the reports that a device makes (of_rounds). These functions are in answers.py, which must be
+    beside the program. directory: where the files of the device that makes the reports are.
     """
     lines = ["from answers import of_card, of_gradient, of_rounds"]
     for card in _cards():
@@ -263,6 +278,7 @@ def expected_answers() -> tuple[str, ...]:
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(data)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
+            # On this machine the module answers is within a package.
             exec(program(folder).replace("answers", answers.__name__, 1), {})
     return tuple(printed.getvalue().splitlines())
 

@@ -33,9 +33,13 @@ def public_names(
 ) -> dict[str, str]:
     """Replace public names of the library by short ones, except for those that programs may use.
 
-    sources: the texts of the modules that a board gets, by name. library: (name, text) of all
-    modules, so that a name gets the same short one on every board. programs: texts whose words
-    stay. whole: modules whose own names stay.
+    Only the library and these programs are on the board, so that other names can be shortened; this
+    makes the modules smaller.
+
+    sources: the texts of the modules that a board gets, by the module's name. library: (name, text)
+    of all modules of the library, so that a name gets the same short one on every board. programs:
+    texts whose words all stay. whole: names of modules that programs call, in which the names of
+    functions, classes and parameters stay. Returns the new texts, by the module's name.
     """
     kept_names: set[str] = set()
     for program in programs:
@@ -93,19 +97,21 @@ def _defined(tree: ast.Module) -> set[str]:
 def _used_elsewhere(tree: ast.Module) -> Iterator[str]:
     """Yield the names in a module that something outside of the library may know.
 
-    Those are strings, keywords of calls, what the module imports from other libraries, and the
-    attributes of that.
+    Such a name cannot be shortened. Those are strings, since they may name attributes; keywords of
+    calls; what the module imports from MicroPython; and the attributes of that, such as `sleep` in
+    `time.sleep`.
     """
     foreign_names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
-            yield node.arg or "_"
+            yield node.arg or "_"  # a call such as f(**options) has a keyword without a name
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", None) or ""
             for alias in node.names:
                 package, _, _ = (module or alias.name).partition(".")
+                # tern.compat passes on names of MicroPython.
                 is_foreign = package != "tern" or module == "tern.compat"
                 if is_foreign:
                     foreign_names.add(alias.asname or alias.name)

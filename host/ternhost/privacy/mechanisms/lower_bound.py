@@ -37,9 +37,9 @@ _MARGIN = 1e-9  # taken off the bound for rounding, relative
 def worst_variance(epsilon: float, steps: int = STEPS) -> float:
     """Return a lower bound of the worst-case variance of all unbiased mechanisms at `epsilon`.
 
-    epsilon: real, above 0 and up to 20. steps: by which the inputs in [0, 1] are spaced. The default
-    takes some seconds; half of the steps take a quarter of that, and the bound may be a little
-    lower. Raises ValueError for another epsilon.
+    epsilon: real, above 0 and up to 20. steps: by which the inputs in [0, 1] are spaced. The
+    default takes some seconds; half of the steps take a quarter of that, and the bound may be a
+    little lower. Raises ValueError for another epsilon.
     """
     if not 0 < epsilon <= 20:
         raise ValueError("epsilon outside (0, 20]")
@@ -47,8 +47,9 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
     outputs = np.linspace(0, _REACH, _OUTPUTS + 1) * duchi.constant(epsilon)
     bound = -math.inf
     best_dual = None
-    # The programme's value is too large, since mechanisms may use other outputs. Those that it
-    # lacks are added until its value meets the bound.
+    # A linear programme finds the best mechanism for some inputs and outputs. Its value is too large
+    # for a bound, since mechanisms may use other outputs. Those that it lacks are added until its
+    # value meets the bound.
     for _ in range(_ROUNDS):
         solution = _solve_programme(epsilon, inputs, outputs)
         # The bound is concave in the dual numbers, and those of the programme jump about. So points
@@ -70,16 +71,20 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
 
 
 def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
-    """Return the certified bound that follows from dual numbers, and the outputs where D < 0.
+    """Return the certified bound that follows from dual numbers, and outputs to add.
 
-    With the dual numbers w, a and b of each input x, the bound is the sum of a + b x - w x**2, plus
-    the least D(y) over all outputs y if that is below 0. (D is that of this module's text.) Where D
-    is below 0, the linear programme lacks outputs. dual: the rows w, a and b.
+    The bound is one of the worst-case variance of all mechanisms, by the duality of linear
+    programmes. With the dual numbers w, a and b of each input x, it is the sum of a + b x - w x**2,
+    plus the least D(y) over all outputs y if that is below 0. D(y) is the sum over inputs of
+    h(w y**2 - b y - a), where h(g) is g for g >= 0, and e**epsilon g for g < 0. Where D has a
+    minimum below 0, the linear programme lacks an output, which belongs to the second result.
+
+    dual: the rows w, a and b, with a column for each input.
     """
     w, a, b = dual
     places, minima = _minima(math.exp(epsilon), w, a, b)
     bound = float(a.sum() + b @ inputs - w @ inputs**2 + min(0.0, minima.min()))
-    # Of neighbouring pieces of D only the lowest counts.
+    # D consists of quadratic pieces. Of the minima of neighbouring pieces only the lowest counts.
     before = np.roll(minima, 1)
     after = np.roll(minima, -1)
     before[0] = math.inf
@@ -170,9 +175,10 @@ def _solve_programme(epsilon: float, inputs: Array, outputs: Array) -> _Solution
 def _minima(e: float, w: Array, a: Array, b: Array) -> tuple[Array, Array]:
     """Return where each quadratic piece of D has its minimum over y >= 0, and the minima.
 
-    D(y) is the sum over inputs of h(w y**2 - b y - a), where h(g) is g where g >= 0, and E g where
-    g < 0. So it is quadratic between the zeros of these g. It is even, since an input and its
-    mirror image have half of the weight each.
+    D is a function of the output y, from whose least value a bound follows. D(y) is the sum over
+    inputs of h(w y**2 - b y - a), where h(g) is g where g >= 0, and E g where g < 0. So it is
+    quadratic between the zeros of these g. It is even, since an input and its mirror image have
+    half of the weight each.
 
     e: E. w, a, b: the dual numbers of the inputs. Raises ArithmeticError if all w are 0.
     """

@@ -296,7 +296,10 @@ class _IntegerSearch:
         self._fits: dict[tuple[int, ...], tuple[float, float]] = {}  # the results of `fit`
 
     def best(self) -> Array:
-        """Return a local optimum: integers that no neighbour improves on."""
+        """Return a local optimum: integers that no neighbour improves on.
+
+        The integers are the positive levels (and 0) of a card. Neighbours differ in one step.
+        """
         best = min(self._roundings(), key=self._fitted_objective)
         improved = True
         while improved:
@@ -328,7 +331,10 @@ class _IntegerSearch:
         return integers * unit
 
     def _roundings(self) -> list[Array]:
-        """Return the few best roundings of the magnitudes to integers, of any largest integer."""
+        """Return the few best roundings of the magnitudes to integers, to start a search from.
+
+        The magnitudes are scaled so that the largest becomes 1, 2, 3 and so on, and then rounded.
+        """
         shares = self._magnitudes / self._magnitudes[-1]
         rounded = set()
         for largest in range(1, LARGEST_LEVEL + 1):

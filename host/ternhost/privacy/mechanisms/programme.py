@@ -246,13 +246,18 @@ def mirrored(magnitudes: Array) -> tuple[Array, NDArray[np.intp]]:
 def solve(problem: Problem, magnitudes: Array, move: Move | None = None) -> Solution | None:
     """Return the best probabilities for values with these magnitudes, by the programme above.
 
-    A value is one of the magnitudes or its opposite. problem: what is minimised, and at which
-    epsilon. magnitudes: h_m, ascending. move: how they may move; None: they stay. Returns None if
-    they are too small to be unbiased at this epsilon.
+    A value is one of the magnitudes or its opposite. To find is the probability of each value at
+    each knot (an input): u / E + s, where E is e**epsilon, and u is the largest probability that a
+    value of this magnitude has at any knot. The other variables are the second moment at each knot
+    (q), the objective (z), and how far the magnitudes move (d).
+
+    problem: what is minimised, and at which epsilon. magnitudes: ascending. move: how they may
+    move; None: they stay. Returns None if they are too small to be unbiased at this epsilon.
     """
     from scipy.optimize import linprog  # takes longer to import than a shipped card to read
 
     shape = _Shape.of(problem, magnitudes, move)
+    # To minimise is z alone: a row of coefficients with a 1 at z.
     objective = _Conditions(shape.variables)
     objective.add(0.0, z=np.ones((1, 1)))
     at_most = _inequalities(problem, magnitudes, move, shape)
@@ -274,7 +279,7 @@ def solve(problem: Problem, magnitudes: Array, move: Move | None = None) -> Solu
     if result.x is None:
         return None
 
-    # The probabilities are u / E + s; the solver may leave s slightly below 0.
+    # The solver may leave s slightly below 0.
     ends_of_variables = np.cumsum(columns_of_variable)
     u, s, _, _, d = np.split(result.x, ends_of_variables[:-1])
     excess = np.clip(s, 0, None).reshape(len(problem.knots), len(shape.values))
@@ -354,6 +359,10 @@ def _inequalities(
 ) -> _Conditions:
     """Return those conditions of the linear programme above in which a sum is at most a limit.
 
+    The variables are u, s, q, z and d. A probability is u / E + s, where E is e**epsilon and u the
+    largest probability of a value of this magnitude. q has the second moments at the knots (the
+    inputs of the table), z is the objective, and d says how far the magnitudes of values move.
+
     problem: what is minimised. magnitudes: h_m, ascending. move: how they may move; None: they
     stay. shape: the variables of the programme.
     """
@@ -361,11 +370,12 @@ def _inequalities(
     functions = len(problem.offsets)
     at_most = _Conditions(shape.variables)
 
-    # "ratio", for every knot and value: s - (1 - 1/E) u <= 0. It keeps epsilon.
+    # "ratio", for every knot and value: s - (1 - 1/E) u <= 0. Then all probabilities of a value lie
+    # between u / E and u, which keeps epsilon.
     factors_of_u = np.tile(-(1 - 1 / shape.e) * shape.magnitude_of_value, (knots, 1))
     at_most.add(0.0, u=factors_of_u, s=np.eye(knots * len(shape.values)))
 
-    # "goal": each function of the objective is at most z.
+    # "goal": each function of the objective, weights @ q - offset, is at most z.
     at_most.add(problem.offsets, q=problem.weights, z=np.full((functions, 1), -1.0))
 
     if move is not None:
@@ -384,13 +394,19 @@ def _equations(problem: Problem, move: Move | None, shape: _Shape) -> _Condition
     """Return those conditions of the linear programme above in which a sum is equal to a limit.
 
     They are "total" (probabilities add up to 1), "mean" (it is the input) and "second" (the second
-    moment is q), for every knot. problem: what is minimised. move: how magnitudes may move; None:
-    they stay. shape: the variables of the programme.
+    moment is q), for every knot, which is an input of the table. The probability of a value is
+    u / E + s, where E is e**epsilon.
+
+    problem: what is minimised. move: how the magnitudes of values may move; None: they stay. A
+    probability times a moving value is not linear, so it is approximated by the probability before
+    the move times the change of the value. shape: the variables of the programme.
     """
     knots = len(problem.knots)
 
     def expectation(powers: Array, slopes: Array) -> dict[str, Array]:
-        """Return the coefficients of each variable in E[power] at every knot.
+        """Return the coefficients of each variable in the mean of a power of the value, by knot.
+
+        The power is 0, 1 or 2. A probability is u / E + s, and d says how far values move.
 
         powers: a power of each value. slopes: by how much it changes with the value's magnitude.
         """

@@ -52,11 +52,13 @@ class _KnownBoards:
         self._firsts = sorted(self._stops)
 
     def first_of(self, device: int) -> int:
-        """Return the first device of the board that a device is on.
+        """Return the first device of the board that a device is on; it stands for the board.
 
-        A device whose board was never heard counts as the only one of its board.
+        A board has consecutive ids. A device whose board was never heard counts as the only one of
+        its board.
         """
-        # The last board whose devices begin at this one or before it.
+        # `_firsts` has the first id of each board, ascending; `_stops` the id behind its last one.
+        # Find the last board whose devices begin at this one or before it.
         index = bisect_right(self._firsts, device) - 1
         if index < 0:
             return device
@@ -228,12 +230,12 @@ class AbsentBoards:
 
         It says when the one was heard that was heard last.
         """
-        silences = []
+        silences = []  # how many seconds ago the board of each device was heard
         for device in devices:
             first = self._known.first_of(device)
             silences.append(self._silence(first, evidence))
         silence = min(silences)
-        if silence == float("inf"):
+        if silence == float("inf"):  # no board with any of them was ever heard
             heard = "never heard"
         else:
             heard = f"last heard {duration(silence)} ago"
@@ -242,7 +244,9 @@ class AbsentBoards:
     def _reason(self, first: int, evidence: _Evidence) -> str:
         """Return why a board is absent, and what to do, in words for people.
 
-        The most certain reasons are tried first. first: the first device of the board.
+        The most certain reasons are tried first; each is the name of a text in absent.json.
+
+        first: the first device of the board. evidence: who is connected, and the broker's log.
         """
         name = mqtt.name(first)
         site = _disconnected_site(first, evidence.link)

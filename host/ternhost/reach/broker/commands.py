@@ -179,7 +179,8 @@ def run_config(args: argparse.Namespace) -> int:
 def _guest_prefixes(args: argparse.Namespace) -> dict[str, str | None]:
     """Return the guests about which the user has given an option, with the prefix of their topics.
 
-    The prefix is None for a guest that may no longer see the fleet.
+    A guest is a program, such as a dashboard, that may see the state of the fleet. The prefix is
+    None for a guest that may no longer see it (its option is then False).
     """
     prefixes = {}
     for guest in guests.registered():

@@ -330,8 +330,9 @@ class BrokerDriver(Driver):
     ) -> RoundResult | None:
         """Ask boards until the round ends, and return its result; None after `stop`.
 
-        on_progress: is called after each answer. Raises AllRefused if all answers are refusals. For
-        a fleet that is not served, raises DeviceError if nobody has answered and no board is left.
+        number: the number of the round. on_progress: is called after each answer. Raises AllRefused
+        if all answers are refusals. Raises DeviceError if nobody has answered and no board is left,
+        unless the fleet is served: then boards come and go, and others will come.
         """
         if self.stopped:
             return None
@@ -340,7 +341,8 @@ class BrokerDriver(Driver):
         self.health.store_when_due(round_ended=True)
         if result is None:
             return None
-        # In a fleet that is served, frames with unknown keys are no error: anybody may send them.
+        # individual: add the reports of single devices to the result, not only counts. In a fleet
+        # that is served, frames with unknown keys are no error: anybody may send them.
         result = self.rounds.finish(
             result, individual=self.individual, forgeries_matter=not self.rounds.standing
         )
@@ -393,7 +395,10 @@ class BrokerDriver(Driver):
             )
 
     def _accept(self, received_frames: list[bytes]) -> bool:
-        """Verify and count frames; return whether a report or a refusal was among them."""
+        """Verify and count frames; return whether a report or a refusal was among them.
+
+        received_frames: the messages of boards, in the order in which they have come.
+        """
         self._reload_keys()  # so that a device that was revoked meanwhile no longer counts
         now = time.monotonic()
         accepted = self.aggregator.accept(received_frames, now)
@@ -426,8 +431,9 @@ class BrokerDriver(Driver):
     def _update_boards(self, now: float) -> bool:
         """Follow the boards that have connected or disconnected; return whether any connected.
 
-        Boards that have connected get the requests of the open round, and the fleet key if they
-        have an earlier one. now: the time by the monotonic clock.
+        Boards that have connected get the requests of the open round. They also get the fleet key,
+        with which the host encrypts what is for all boards, if they have an earlier one (each key
+        has a higher number, its epoch). now: the time by the monotonic clock.
         """
         changes = self.fleet.roster.update(self.link, now)
         arrived = changes.arrived
@@ -440,6 +446,7 @@ class BrokerDriver(Driver):
             self._requests.assign(arrived)
         fleet_keys.send_fleet_key(self.fleet, arrived)
         fleet_keys.warn_of_later_keys(self.fleet, arrived)
+        # A board that did not have the key could not read the announcement of the open round.
         for board in changes.new:
             has_new_key = board.key.takes(self.fleet.key.epoch)
             if has_new_key and self._requests:

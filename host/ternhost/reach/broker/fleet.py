@@ -67,6 +67,7 @@ class OnBroker(Fleet):
         directory = self.broker_directory
 
         def load_site_ids() -> sites.Ids:
+            """Load which devices belong to each site; it is called again when a site changes."""
             return sites.ids(directory)
 
         link = MqttLink(self._access, site_ids=load_site_ids)

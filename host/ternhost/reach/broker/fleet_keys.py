@@ -55,7 +55,7 @@ def warn_of_later_keys(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> No
 
 
 async def renew_hellos(fleet: FleetState, stopped: Callable[[], bool]) -> None:
-    """Ask boards for a new HELLO whose last one the broker has retained, and wait for it.
+    """Ask the boards whose HELLO is one that the broker has retained for a new one; wait for it.
 
     A board describes itself with its HELLO when it connects. That may be long ago, and it may have
     spent some of its budget since. To ask for another one, the host sends a FLEET_KEY that the

@@ -80,10 +80,11 @@ class Guest:
         return access.guest.prefix
 
     def check(self, directory: Path, prefixes: GuestPrefixes, fleet_prefix: str) -> None:
-        """Raise UsageError if its topics cannot begin with the prefix that they are to have.
+        """Raise UsageError if the guest's topics cannot begin with the prefix that is meant for them.
 
         The prefix may be invalid, or it may overlap with that of the fleet's topics. Then the guest
-        could read messages of the fleet.
+        (a program that may see the state of the fleet, such as a dashboard) could read messages of
+        the fleet.
         """
         prefix = self.prefix(directory, prefixes)
         if prefix is None:
@@ -99,9 +100,15 @@ class Guest:
             )
 
     def accesses(self, directory: Path, prefixes: GuestPrefixes) -> dict[Path, Access]:
-        """Return how its users are to reach the broker, by the paths of the files to write that to.
+        """Return how the guest's users are to reach the broker, by the paths of the files for that.
 
-        The result is empty if it is not to see the fleet. If it was let out, its files are removed.
+        A guest is a program, such as a dashboard, that may see the state of the fleet. It has two
+        users, each with a file: the publisher, with which the host writes, and the guest itself.
+        The result is empty if it may not see the fleet. If the user has just withdrawn that right,
+        its files are removed.
+
+        directory: that of the broker's files. prefixes: which guests the user has let in or out
+        just now, with the prefix of the topics of each, or None.
         """
         publisher_file = directory / self.publisher_file
         guest_file = directory / self.file
@@ -133,7 +140,12 @@ def check(directory: Path, prefixes: GuestPrefixes, fleet_prefix: str) -> None:
 def rights(directory: Path) -> dict[Access, Rights]:
     """Return the topics that the users of all guests of a broker may write and read.
 
-    The keys say how each user reaches the broker.
+    A guest is a program such as a dashboard that may see the state of the fleet, but none of its
+    messages. It has two users: a publisher, with which the host writes that state into topics of
+    the guest, and the guest itself, which reads them. The keys of the result say how each user
+    reaches the broker.
+
+    directory: that of the broker's files.
     """
     rights_by_user = {}
     for guest in registered():
@@ -141,6 +153,7 @@ def rights(directory: Path) -> dict[Access, Rights]:
         if access is None:
             continue
         fleet_prefix = access.publisher.prefix
+        # Neither user may read or write the topics with the messages of the fleet.
         messages = Rights.below(fleet_prefix, write="", read="", denied=_MESSAGES).denied
         of_publisher, of_guest = guest.rights(fleet_prefix, access.guest.prefix)
         rights_by_user[access.publisher] = replace(of_publisher, denied=messages)

@@ -50,7 +50,9 @@ class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
             return await super()._create_connection(self._hosts[-1], *args, **kwargs)
 
     def _send_command_with_mid(self, cmd: int, mid: int, dup: bool, reason_code: int = 0) -> None:
-        """Send a packet about a message, or gather it if it is a PUBACK.
+        """Send a packet about a message, or gather it if it is a PUBACK, which acknowledges one.
+
+        Many messages of boards come at once, and one write for all their PUBACKs is much faster.
 
         cmd: the type of the packet. mid: the id of the message. dup, reason_code: as in gmqtt,
         which calls this method.

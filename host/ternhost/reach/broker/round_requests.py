@@ -76,6 +76,8 @@ class RoundRequests:
     def assign(self, uninformed: Iterable[BoardOnBroker] = ()) -> None:
         """Assign the devices that have not answered to the boards that claim to have them.
 
+        If several boards claim a device, each of them is asked, since all but one of them lie.
+
         uninformed: boards that have just connected, and so have no requests of this round any more.
         """
         boards = self._roster.all()
@@ -96,6 +98,7 @@ class RoundRequests:
         Devices that are to be asked later are left out, and so are those that sleep and whose board
         is not known.
         """
+        # A device is in flight if it has a request that it has not answered yet.
         board.round.in_flight &= board.round.unanswered
         waiting: set[int] = set()
         if board.can_be_asked(time.monotonic()):
@@ -255,11 +258,14 @@ class RoundRequests:
         self.assign()
 
     def _announce_again(self, boards: list[BoardOnBroker], with_unknown_boards: bool) -> None:
-        """Ask the unanswered devices of boards again in a round that is announced.
+        """Ask the devices of boards again that have not answered, in a round that is announced.
 
-        A board that has many of them gets the announcement again, if it has the key to verify it.
-        Otherwise its devices get a request each. If there are devices on other boards, too, or if
-        `with_unknown_boards` is set, the announcement is sent to all boards.
+        The announcement is a single message that asks all devices the same. A board with many
+        unanswered devices gets it again, if it has the fleet key, with which it is encrypted.
+        Otherwise its devices get a request each. If devices on other boards have not answered
+        either, or if `with_unknown_boards` is set, the announcement is sent to all boards.
+
+        boards: those that are connected and have unanswered devices.
         """
         for board in boards:
             has_key = board.key.epoch == self._fleet.key.epoch

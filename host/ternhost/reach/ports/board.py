@@ -129,8 +129,8 @@ class BoardOnPort:
     def feed(self, request: Callable[[int], bytes]) -> list[int]:
         """Send requests until the board has as many as it may have at a time.
 
-        request: returns the frame with the request for a device. The result is the list of devices
-        that were asked too often, and are given up.
+        Return the devices that have been asked too often without an answer: they get no further
+        request. request: a function that returns the frame with the request for a device.
         """
         link = self.link
         if link is None:

@@ -44,19 +44,28 @@ class BoardsDriver(Driver):
     def __init__(
         self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]
     ) -> None:
-        """Prepare to reach boards, which are opened together with the driver.
+        """Prepare to reach boards at their ports. Entering the driver's context opens them.
 
-        store: has the keys of the devices, and gets rounds and reports. boards: the boards of the
-        fleet, by their ports. terms: when rounds end.
+        store: the database with the keys of the devices, which gets rounds and reports.
+        boards: starts the boards of the fleet if need be, and knows their ports.
+        terms: when rounds end.
+        options: whether results contain the reports of single devices ("individual"), and what else
+            `DriverOptions` has; all may be left out.
         """
-        # The rounds, and the store.
+        # What happens in rounds is kept in the store. The aggregator checks and counts reports.
         self.rounds = StoredRounds(store, **options)
-        super().__init__(terms, self.rounds, individual=options.get("individual", False))
+        wants_single_reports = options.get("individual", False)
+        super().__init__(terms, self.rounds, individual=wants_single_reports)
         self.aggregator = self.rounds.aggregator
         self._store = store
-        self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
 
-        # The boards.
+        # Writes into the store when boards were heard, and what they say about themselves.
+        def last_round() -> int:
+            return self.aggregator.last_round
+
+        self._sightings = Sightings(store, self.rounds.warn, last_round)
+
+        # The boards: the fleet that has them, and a link to each (empty until they are opened).
         self._fleet = boards
         self.boards: list[BoardOnPort] = []
         self._board_of: dict[int, BoardOnPort] = {}  # by device
@@ -230,7 +239,8 @@ class BoardsDriver(Driver):
     def _begin(self, number: int, unanswered: Sequence[int], now: float) -> None:
         """Begin a round at each board, with those devices of the board that are to be asked.
 
-        The round does not wait for devices that are on no board, or on a board that was left out.
+        The round does not wait for devices that are on no board, nor for those on a board that was
+        left out of an earlier round because it had failed or was silent.
 
         number: the number of the round. unanswered: the devices that are still to report. now: the
         time by the monotonic clock.
@@ -245,6 +255,7 @@ class BoardsDriver(Driver):
                 without_board.append(device)
         for board, devices in devices_by_board.items():
             board.begin(devices, now)
+            # A board that was left out takes part again if it has answered meanwhile.
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
                 board.begin([], now)  # it has nothing to answer in this round
@@ -261,15 +272,18 @@ class BoardsDriver(Driver):
     def _receive(self, number: int) -> None:
         """Verify and count the frames that have come, and note which requests were lost.
 
-        number: the number of the round.
+        A frame is a message of a board, such as a report. One that is damaged or whose key is wrong
+        cannot be counted, so the device that it names is asked again. number: the number of the
+        round.
         """
+        # The frames of all boards are verified together, and stored with one commit.
         received_frames: list[bytes] = []
         # The devices that the frames name, each with the board from which the frame has come.
         named: list[tuple[BoardOnPort, int]] = []
         for event in drain(self._events, _TICK):
             received_frames += event.frames
             board = self._board_of_link(event.link)
-            if board and event.error:
+            if board and event.error:  # the port has failed
                 board.lose(event.error)
                 self.rounds.warn(event.error.message)
             elif board:

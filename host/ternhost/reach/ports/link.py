@@ -56,10 +56,14 @@ class SerialLink(Link):
         self._lock = threading.Lock()  # guards the next attributes, and writing to the port
         self._waiting = bytearray()  # encoded frames that the board has no room for yet
         self._within_frame = False  # whether the last byte written was not the end of a frame
-        self._in_flight = 0  # bytes written that the board has not read yet, as far as is known
-        self._credit = wire.CREDIT  # how many bytes the board has read when it sends a credit
-        self._last_credit = 0.0  # when the last credit came, by the monotonic clock
         self._closing = False
+
+        # Flow control: a board has a small buffer, and sends a credit (an empty frame) whenever it
+        # has read so many bytes. The host never has more bytes in flight than fit into the buffer.
+        self._credit = wire.CREDIT  # how many bytes a credit stands for
+        self._in_flight = 0  # bytes written that the board has not read yet, as far as is known
+        self._last_credit = 0.0  # when the last credit came, by the monotonic clock
+
         self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
         self._thread.start()
 
@@ -115,9 +119,10 @@ class SerialLink(Link):
             return self._start_anew()
 
     def _start_anew(self) -> int:
-        """Ask for the HELLO, with which both sides begin to count bytes anew; return the nonce.
+        """Ask the board for its HELLO, and return the nonce that the answer will repeat.
 
-        A frame that was sent in part is given up. Nothing else is sent until the HELLO comes. The
+        With the HELLO, both sides begin to count anew the bytes that the board has room for. A
+        frame that was sent in part is given up. Nothing else is sent until the HELLO comes. The
         caller holds the lock.
         """
         nonce, request = _safe_hello_request()
@@ -132,7 +137,11 @@ class SerialLink(Link):
         return nonce
 
     def _read(self) -> None:
-        """Read the port until the link is closed or lost. It runs in a thread of its own."""
+        """Read the port until the link is closed or lost. It runs in a thread of its own.
+
+        If frames wait to be sent and the board has not said for long that it has room for them (by
+        a credit), both sides begin to count anew.
+        """
         receiver = frames.Receiver()
         try:
             while not self._closing:
@@ -151,6 +160,9 @@ class SerialLink(Link):
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
         """Pass on the frames in bytes from the port, and note the credits among them.
 
+        A credit is an empty frame, with which a board says that it has read `_credit` more of the
+        bytes that were sent to it, and so has room for as many.
+
         receiver: decodes the bytes. It has the beginning of a frame that is not complete yet.
         """
         received = []
@@ -158,9 +170,10 @@ class SerialLink(Link):
         with self._lock:
             size = receiver.next()
             while size != frames.MORE:  # until there is no further complete frame
-                is_credit = size == 0  # the board has read `_credit` more bytes
+                is_credit = size == 0
                 if is_credit:
-                    self._grant(self._in_flight - self._credit)
+                    still_in_flight = self._in_flight - self._credit
+                    self._grant(still_in_flight)
                 else:
                     # A damaged frame has a size below 0, and is passed on as an empty one.
                     frame = bytes(receiver.frame[: max(size, 0)])

@@ -80,13 +80,15 @@ class OpenRequests:
     def answered(self, devices: Iterable[int]) -> None:
         """Note that these devices have answered.
 
-        Requests that were sent before theirs and are still open were lost, and are repeated first.
+        A board answers requests in order. So requests that were sent before theirs and are still
+        open were lost, and are repeated before any other device is asked.
         """
         latest_answered = 0  # the number of the latest request that is answered
         for device in devices:
             request = self._under_way.pop(device, 0)
             latest_answered = max(latest_answered, request)
-            if not request:
+            has_open_request = request > 0
+            if not has_open_request:
                 # It was to be asked again, and has answered an earlier request meanwhile.
                 self._waiting.pop(device, None)
                 with suppress(ValueError):

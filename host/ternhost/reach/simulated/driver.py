@@ -49,6 +49,9 @@ def lanes_at_a_time(width: int) -> int:
 def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised.Array) -> Counts:
     """Return how often each symbol was reported for each coordinate: an array d x symbols.
 
+    A coordinate is one of the values of which a client reports some, such as one entry of a
+    gradient. A symbol is the noisy number that stands for a value in a report.
+
     d: the number of coordinates. symbols: the number of different symbols. chosen, drawn: the
     coordinates and the symbols in the reports of n clients, of k values each; both are n x k.
     """
@@ -245,7 +248,7 @@ class SimulatedDriver(Driver):
         counts = np.zeros((values, card.symbols), np.int64)
         if card.shape == cards.PROJECTION:
             # A symbol is about all values at once: it stands for a vector. Besides counting the
-            # symbols, as if of a single value, the vectors are added up.
+            # symbols, as if they were of a single value, the vectors are added up.
             vectors = np.zeros(values, np.int64)
             counts = np.zeros((1, card.symbols), np.int64)
         symbols = []  # those of single clients, if they are wanted
@@ -278,7 +281,10 @@ class SimulatedDriver(Driver):
         )
 
     def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
-        """Yield the ids of the devices in parts, so that the numbers of a part fit into memory."""
+        """Yield the ids of the devices in parts, so that the numbers of a part fit into memory.
+
+        question: what the clients are asked, which decides how much memory each of them needs.
+        """
         # Each client needs memory for its records, and in local training for weights of its own.
         width = self.holdings.each * self.holdings.width
         if question.model in wire.TRAININGS:
@@ -296,13 +302,16 @@ class SimulatedDriver(Driver):
     ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
         """Draw what each client reports: some of its values, and a random symbol for each of them.
 
-        Return the positions of the values (coordinates) and the symbols, both n x k. clients: the
+        A client picks k of its d values at random (its coordinates), and reports a noisy symbol in
+        place of each. Return the positions of these values and the symbols, both n x k.
+
+        cohort: the question, and the table from which symbols are drawn (the card). clients: the
         positions of the n clients. Raises UsageError if their records do not fit the question.
         """
         question = cohort.question
         card = cohort.card
         try:
-            lanes = cohort.lanes(clients)
+            lanes = cohort.lanes(clients)  # random bits for each client
             chosen = vectorised.choose(lanes, values_of(question), question.k)
             if card.shape == cards.SUM:
                 return chosen, self._sums(cohort, clients, chosen)
@@ -310,11 +319,12 @@ class SimulatedDriver(Driver):
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
 
-        lanes = cohort.lanes(clients)
+        lanes = cohort.lanes(clients)  # further random bits, for the noise
         is_categorical = question.model == wire.CATEGORIES or is_label(question)
         if not is_categorical:
             return chosen, vectorised.sample(card, lanes, inputs)
-        if question.range:
+        uses_hashing = question.range != 0  # of categories, `range` is not a range of values
+        if uses_hashing:
             # Local hashing: each client reports a hash of its category, and has a hash function of
             # its own in each round.
             hashes = vectorised.hashes(clients + 1, cohort.number)
@@ -333,7 +343,7 @@ class SimulatedDriver(Driver):
         clients: the positions of the n clients. Raises UsageError if their records do not fit.
         """
         card = cohort.card
-        lanes = cohort.lanes(clients)
+        lanes = cohort.lanes(clients)  # random bits for each client
         rotations = vectorised.projection.random_signs(card, lanes)
         try:
             values = self._inputs(cohort.question, card, clients, chosen=None)
@@ -347,15 +357,16 @@ class SimulatedDriver(Driver):
     def _sums(
         self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> vectorised.Array:
-        """Draw the symbols of sums over all records of each client: n x k.
+        """Draw what each client reports of the sums over all its records: n x k symbols.
 
-        clients: the positions of the n clients. chosen: which of the sums each client reports,
-        n x k.
+        A symbol is a sum with random noise, as a step of a grid. clients: the positions of the n
+        clients. chosen: which of the sums each client reports, n x k.
         """
         question = cohort.question
         card = cohort.card
         rows = self.holdings.rows(clients)  # n x records x columns
         parameters = ModelParameters(question.model, _weights(question), question.exponent)
+        # The exact totals of each client; the noise comes afterwards.
         totals = vectorised.sums.sums(
             card, parameters, rows, question.range, categories=question.classes
         )
@@ -385,11 +396,12 @@ class SimulatedDriver(Driver):
         if model in wire.TRAININGS and chosen is not None:
             return self._training(question, clients, chosen)
         # The gradients of a linear or binary model, or of one with several classes.
-        is_binary = model <= wire.SVM
+        is_binary = model <= wire.SVM  # the codes of models with one weight per feature
         is_gradient = is_binary or model == wire.SOFTMAX_GRADIENT
-        if self.holdings.each != 1 or not is_gradient:
+        has_one_record = self.holdings.each == 1  # each client
+        if not has_one_record or not is_gradient:
             raise ValueError("simulated clients train locally, or have one record each")
-        records = self.holdings.rows(clients)[:, 0]
+        records = self.holdings.rows(clients)[:, 0]  # n x columns: the single record of each
         weights = _weights(question)
         if is_binary:
             parameters = ModelParameters(model, weights, question.exponent)
@@ -403,7 +415,8 @@ class SimulatedDriver(Driver):
     ) -> Fixed:
         """Return the attributes of each client that the question collects: n x k.
 
-        chosen: which of them each client reports, n x k; None for all of them.
+        For example the answers to some questions of a survey. clients: the positions of the n
+        clients. chosen: which of them each client reports, n x k; None for all of them.
         """
         # The parameters of the question are flags, which say what columns of a record to collect.
         columns = np.flatnonzero(_weights(question))
@@ -432,11 +445,13 @@ class SimulatedDriver(Driver):
     ) -> Fixed:
         """Train a model at each client, and return how far the chosen weights have moved: n x k.
 
-        The moves are in units of tau, the largest move that is reported. clients: the positions of
-        the n clients. chosen: which weights each of them reports, n x k.
+        This is local training, as in federated averaging: each client makes some steps of gradient
+        descent on its own records. The moves are in units of tau, the largest move that is
+        reported. clients: the positions of the n clients. chosen: which weights each of them
+        reports, n x k.
         """
         rows = self.holdings.rows(clients)  # n x records x columns
-        epochs, rate, tau = question.local
+        epochs, rate, tau = question.local  # the learning rate is 2**-rate
         records_of_client = self.holdings.each
         batch = question.batch
         if not batch:  # 0 stands for all records at once

@@ -34,8 +34,8 @@ def page_of(result: Mapping[str, Any]) -> Page:
     there is none either, it has the algorithm's summary and what all reports have.
     """
     algorithm = learner_of(result)
-    for kind in algorithm.__mro__:
-        name = getattr(kind, "name", "")
+    for ancestor in algorithm.__mro__:  # the class itself, then those from which it is derived
+        name = getattr(ancestor, "name", "")
         if name in PAGES:
             return PAGES[name](result)
     from ternhost.run.report import page  # here, since importing matplotlib takes a second

@@ -67,11 +67,11 @@ def write(page: Page, directory: str | Path) -> Path:
 def render(page: Page) -> str:
     """Return the HTML of a report. It has the pictures in it, as SVG."""
     body = [f"<h1>{as_html(page.title)}</h1>", f"<p class=lead>{as_html(page.lead)}</p>"]
-    if page.figures:
+    if page.figures:  # a table of numbers; its first row is the head
         head, *rows = page.figures
         body.append(table(head, rows))
     else:
-        body.append("")
+        body.append("")  # an empty line in place of the table
     body.append("<div class=pictures>")
     for name, (figure, caption) in page.pictures.items():
         body.append(_picture(name, figure, caption))
@@ -201,20 +201,21 @@ def epsilon_words(result: Mapping[str, Any]) -> str:
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """Return how many clients have spent each epsilon in a run, by epsilon.
+    """Return how many clients have spent each epsilon in a run, such as {0.0: 12, 1.5: 88}.
 
     The result of a run on emulated boards has it from their ledgers. Otherwise it is estimated
-    from the accepted reports, as if all clients had reported equally often.
+    from the accepted reports, as if all clients had reported equally often: each client that has
+    reported has then spent the same epsilon, and the others nothing.
     """
     ledgers = result["epsilon_spent"]
     if ledgers:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    reports_of_client = 1  # that were planned
+    reports_of_client = 1  # how many reports the run planned for each client
     for account in result.get("accounting", ()):
         for release in account["releases"]:
             reports_of_client = max(reports_of_client, release["times"])
-    # Ceiling division (the negations turn rounding down into rounding up): a client that has made
-    # some of its reports counts.
+    # The numbers are rounded up, since a client that has made only some of its reports counts, too.
+    # The negations turn rounding down into rounding up.
     reporting_clients = -(-int(result["reports"]) // reports_of_client)
     asked_clients = -(-int(result["asked"]) // reports_of_client)
     clients_by_epsilon = {float(result["epsilon_paid"]): reporting_clients}
