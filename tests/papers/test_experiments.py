@@ -76,7 +76,7 @@ def test_a_figure_does_not_ignore_a_data_set(paper, number):
 @EACH_FIGURE
 def test_a_figure_does_not_ignore_a_mechanism(paper, number, monkeypatch):
     runs = Options(quick=True, contender=Contender("3r"))
-    monkeypatch.setattr(experiments, "tables", lambda *_: pytest.fail("it runs without it"))
+    monkeypatch.setattr(experiments, "run_cells", lambda *_: pytest.fail("it runs without it"))
     with pytest.raises(UsageError, match="mechanism"):
         experiments.run(paper, runs, figure=number)
 
