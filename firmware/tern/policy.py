@@ -84,15 +84,19 @@ class Policy:
     """
 
     def __init__(self):
-        """Begin without a fleet: no slot, no pause, no bound on records."""
+        """Set what holds until `read` has found a fleet.bin; the class says what each field is."""
         self.fleet_key = None
+        # Without a fleet answers are sent at once, the number of records has no bound, and the
+        # whole of a client's records is protected.
         self.epoch = self.slot_ms = self.bound = self.unit = 0
-        self.ahead = 1
+        self.ahead = 1  # each report is paid for on its own
+        # Of the report that was allowed last: its price, and for how many reports a write pays.
         self.cost = 0
         self.at_once = 1
-        self.recorder = None  # of a program, whose records take time of their own
+        # A program that records samples sets its recorder, so that a slot has time to read them.
+        self.recorder = None
         self._pause_ms = 0
-        self.paid = []
+        self.paid = []  # no client has to pause
 
     def read(self, path):
         """Read the fleet.bin at `path`; without one there is no fleet. Raises StorageError."""

@@ -145,14 +145,15 @@ class Clients(_File):
             self.records = self._most
 
     def find(self, device):
-        """Return whether `device` is a client here; if so, set its fields and address.
+        """Select a client by its device id; return False if it is none of this board.
 
-        Raises StorageError.
+        This object then has the fields of that client, until another one is selected, and
+        `address`, the bytes with which messages for it begin. Raises StorageError.
         """
         index = device - self.first
         if not 0 <= index < self.count:
             return False
-        if device != self.device:
+        if device != self.device:  # otherwise it was selected the last time, too
             self._load(index)
         return True
 

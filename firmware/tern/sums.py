@@ -377,15 +377,17 @@ class Answerer:
     """Computes what a client reports to a ROUND (a request) with a sum card, which has shape 6."""
 
     def __init__(self, request):
-        """request: the frames.Round, whose fields change from round to round.
+        """Answer requests of a client, one after the other.
 
-        The client sets `unit`, the number of records of a run that the board protects, and `bound`,
-        the most records of a client (0: no bound).
+        request: the frames.Round that the client reads each request into; its fields change.
+        The client sets `unit`, the number of consecutive records that are protected together, and
+        `bound`, the most records of a client (0: no bound).
         """
         self._request = request
         self.unit = self.bound = 0
-        self._of: "object" = None  # the kind of request that the arrays were allocated for
-        self.result = None
+        # What the arrays below were allocated for; a request of another kind needs new ones.
+        self._of: "object" = None
+        self.result = None  # the array of values to report
 
     def cost(self, card):
         """Return the price of a report, in micro-epsilon or micro-rho, which the card states.

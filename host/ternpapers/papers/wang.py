@@ -97,7 +97,7 @@ def _regimes() -> list[Row]:
     """Return the epsilons where the order of the worst-case variances changes (Table I, d = 1)."""
     borders = {
         "HM becomes better than Duchi's": hybrid.HM_FROM,
-        "PM becomes better than Duchi's": crossing("pm", "duchi", 1, 1.6),
+        "PM becomes better than Duchi's": crossing("pm", "duchi", 1, 1.6),  # between 1 and 1.6
     }
     rows: list[Row] = []
     for i, (curve, epsilon) in enumerate(borders.items()):

@@ -295,7 +295,8 @@ def _provision(
 
     boards: their directories. Each gets the same number of clients.
     """
-    # A client has a record at least. With a program it is never read: tern.recorder keeps others.
+    # Boards with a user's program record their own data. Each client still needs one record on
+    # file, of a feature and a label, which is never read.
     rows = np.zeros((args.boards, 2), np.int16)
     each = 1  # records of a client
     if clients.dataset is not None:
