@@ -31,14 +31,14 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 	@MAKEFLAGS= sh tools/setup.sh device docs
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
-check:  ## before a commit, 3 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
+check:  ## before a commit, a minute on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests
 # Quick tests do not wait, and each process imports all that they need.
 quick-tests: JOBS = $(shell nproc)
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device $(wildcard $(beside_core))
 
-test:  ## what a change can break, 21 minutes on 2 cores: all tests, with samples of the long ones
+test:  ## what a change can break, 18 minutes on 2 cores: all tests, with samples of the long ones
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets) --junitxml build/tests.xml

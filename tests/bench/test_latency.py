@@ -59,12 +59,14 @@ def test_measured_figures_agree_with_the_file_of_the_pico(of_pico):
         assert agrees, f"{name} {measured[name]}, not {value}: python tests/figures.py --keep"
 
 
+@pytest.mark.slow  # the first one that runs waits for the bench of a Pico, 40 s
 def test_the_library_samples_nearly_as_fast_as_c_on_a_pico(of_pico):
     measured, all_figures = of_pico
     in_c = all_figures["us_per_coordinate_native_c"]["three-outputs"]
     assert 0 < measured["us_per_coordinate"] < 1.5 * in_c
 
 
+@pytest.mark.slow  # the first one that runs waits for the bench of a Pico, 40 s
 def test_the_parts_of_a_report_of_a_pico_are_all_of_it(of_pico):
     _, all_figures = of_pico
     report = all_figures["us_per_report"]
