@@ -8,7 +8,7 @@ of another package is an entry point of the registry's group in its pyproject.to
 entry, but `named` says which package is missing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -17,6 +17,11 @@ from typing import Any, Generic, TypeVar
 from ternhost.errors import UsageError
 
 T = TypeVar("T")
+
+LOADED_FILES: dict[str, Callable[[str], None]] = {}
+"""The files of --with whose extensions this process has registered, by their absolute paths, each
+with the function that does it. A process that works for this one must do the same.
+"""
 
 
 class Registry(Mapping[str, T], Generic[T]):

@@ -4,6 +4,8 @@ import csv
 import json
 import math
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -52,6 +54,47 @@ def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
     for table, rows in outcome.tables.items():
         with (tmp_path / "out" / f"{table}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == len(rows) == len(whole["tables"][table])
+
+
+OWN_EXPERIMENT = """
+import sys
+
+from ternhost.planning.cells import Cell
+from ternpapers.base import Outcome
+from ternpapers.experiments import EXPERIMENTS
+
+SUMMARY = "squares of small numbers"
+
+
+def square(number):
+    return [{"number": number, "square": number**2}]
+
+
+def cells(options):
+    return [Cell("squares", square, {"number": number}) for number in range(3)]
+
+
+def outcome(options, tables):
+    return Outcome({}, tables, {}, ["done"])
+
+
+EXPERIMENTS.register("squares", sys.modules[__name__])
+"""
+
+
+@pytest.mark.slow
+def test_an_experiment_in_a_file_of_a_user_runs_in_several_processes(here):
+    """`tern --with FILE.py` registers what the file defines; the processes that run the cells of
+    the experiment must know it, too.
+    """
+    (here / "squares.py").write_text(OWN_EXPERIMENT)
+    words = "--with squares.py experiment squares --workers 2 --output out"
+
+    subprocess.run([sys.executable, "-m", "ternhost", *words.split()], cwd=here, check=True)
+
+    with (here / "out" / "squares.csv").open(newline="") as file:
+        squares = [row["square"] for row in csv.DictReader(file)]
+    assert squares == ["0", "1", "4"]
 
 
 def test_variances_cross_at_the_epsilons_of_tables_1_and_2():

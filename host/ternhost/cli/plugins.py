@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import TernError, UsageError
+from ternhost.registry import LOADED_FILES
 
 FLAG = "--with"
 
@@ -83,6 +84,7 @@ def load(path: str) -> None:
         raise UsageError(text, hint="correct the file") from error
     for value in list(vars(module).values()):
         _register(value, spec.name)
+    LOADED_FILES[str(file.resolve())] = load
 
 
 def _register(item: Any, module: str) -> None:

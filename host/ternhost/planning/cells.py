@@ -27,6 +27,7 @@ from typing import Any, Self
 
 from ternhost.errors import TernError, UsageError
 from ternhost.files import storage_errors
+from ternhost.registry import LOADED_FILES
 from ternhost.terminal import duration
 
 Row = dict[str, Any]
@@ -270,7 +271,9 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
     """
     other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(cells)), spawn, initializer=_follow_parent)
+    pool = ProcessPoolExecutor(
+        min(workers, len(cells)), spawn, initializer=_begin_worker, initargs=(dict(LOADED_FILES),)
+    )
     # Finished futures are put into a queue: Ctrl-C within concurrent.futures.wait would leave locks
     # behind, and the pool could not end.
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
@@ -311,6 +314,16 @@ def _one_thread_each() -> Iterator[None]:
         for name in _THREADS:
             del os.environ[name]
         os.environ.update(before)
+
+
+def _begin_worker(loaded_files: Mapping[str, Callable[[str], None]]) -> None:
+    """Prepare a process that runs cells: it follows its parent, and has the parent's extensions.
+
+    loaded_files: the parent's `LOADED_FILES`.
+    """
+    _follow_parent()
+    for path, load in loaded_files.items():
+        load(path)
 
 
 def _follow_parent() -> None:
