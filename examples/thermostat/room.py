@@ -15,8 +15,8 @@ DAY = 1440  # minutes
 class Room:
     """One room; see the module.
 
-    `inside` and `outside` are in 1/100 degree Celsius; `duty` of the heating is 0 .. 100; `minute`
-    is that of the day.
+    `inside` and `outside` are in 1/100 degree Celsius. `duty` of the heating is 0 .. 100. `minute`
+    counts the minutes since midnight.
     """
 
     def __init__(self, seed):

@@ -68,7 +68,7 @@ class Absence:
     def failed(self, reason, now):
         """Note at `now` (ms) that a connection was lost, or that an attempt to connect failed.
 
-        reason: one of this module. Only that of an attempt goes to the file.
+        reason: one of this module. The file gets the reason of a failed attempt, not of a loss.
         """
         self._count()
         if self._ended:  # another absence begins

@@ -94,9 +94,9 @@ def _duchi(exp_epsilon):
 def _three_outputs(card):
     """Return a mechanism of the outputs -c, 0 and c (Zhao et al., 2021) with the card's numbers.
 
-    The probability of each output is linear between the inputs 0 and 1, as in the card. For |x| in
-    between, that of the output with the sign of x is at_zero + gain |x|, and that of the opposite
-    one is at_zero - loss |x|. With c = 1 / (gain + loss) the mean is x.
+    The probability of each output is linear between the inputs 0 and 1, as in the card. At an input
+    x, the output with the sign of x has the probability at_zero + gain |x|, and the opposite output
+    has at_zero - loss |x|. With c = 1 / (gain + loss) the mean is x.
     """
     # A table card of 2**p + 1 knots, the middle one for x = 0, and two thresholds for each knot:
     # those of knot i are thresholds[2 i] and thresholds[2 i + 1], out of T.

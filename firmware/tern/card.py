@@ -194,7 +194,7 @@ def _table(card):
 
 
 def _window(card):
-    """Decode the body of a window card: N symbols, of which W are a window around the input.
+    """Decode the body of a window card. It has N symbols; the window is the W around the input.
 
     With probability P / T the symbol is uniform in the window, otherwise uniform among the other
     N - W symbols. Raises CardError.
@@ -249,7 +249,7 @@ def _laplace(card):
 
 
 def _mixture(card):
-    """Decode the body of a mixture of two cards, of which one, chosen at random, draws the symbol.
+    """Decode the body of a mixture of two cards. One of them, chosen at random, draws the symbol.
 
     The first card is used with probability P / T. The symbols of the second one follow those of the
     first, so a symbol tells which card has drawn it. Raises CardError.

@@ -40,8 +40,8 @@ class Query:
     def __init__(self, name, server, port=_PORT):
         """Make the packet, and the socket that sends it.
 
-        server: the address of the name server, which is not asked for a name in .local. port:
-        another one than that of DNS, for tests. Raises Lost if `name` cannot be a host name.
+        server: the address of the name server, which is not asked for a name in .local. port: the
+        UDP port; tests use another one than 53. Raises Lost if `name` cannot be a host name.
         """
         self._name = name
         # Whether one server is asked, and nobody else may answer; a name in .local is asked of all.

@@ -14,7 +14,7 @@ of half the vector, each component rounded down, to fit int16. A feature is scal
 bound may come from the devices' data.
 
 No number exceeds the 31 bits of MicroPython's small ints, which need no allocation. With n <= 256
-samples v, and w = v - mean, |w| < 2**16 (where mean is first 0, then that of the window):
+samples v and w = v - mean, |w| < 2**16. The mean is taken as 0 first, then as the window's own:
 
   sum of v: |sum v| <= 2**8 * 2**15 = 2**23.
   jerk: the sum of |v - v'| < 2**16 is below 2**24.

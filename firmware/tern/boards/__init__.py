@@ -63,7 +63,7 @@ class Base:
         return link
 
     def open_link(self) -> "Any":
-        """Return the link that a file of the board configures, else that of its console."""
+        """Return the link that a file on the board configures; without one, the console's link."""
         return open_link(self)
 
     def begin(self) -> None:

@@ -4,9 +4,9 @@ depends on them.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from ternhost.store.database import Database
 
@@ -32,6 +32,22 @@ class BoardRow:
     error: str | None = None  # the last error
     # What the reports of its first device in rounds opened since that HELLO have cost, in millionths.
     spent: int = 0
+
+    @classmethod
+    def of(cls, row: Sequence[Any], hello: Mapping[str, Any]) -> Self:
+        """Return the board of a row that `BOARDS` selects. hello: its HELLO, already parsed."""
+        name, first, clients, online, heard, _hello_text, errors, error, spent = row
+        return cls(
+            name=name,
+            first=first,
+            clients=clients,
+            online=bool(online),
+            heard=heard,
+            hello=hello,
+            errors=errors,
+            error=error,
+            spent=spent,
+        )
 
     @property
     def measure(self) -> int:
@@ -92,6 +108,7 @@ def paid_in_life(hello: Mapping[str, Any], spent_since: int) -> int | None:
 
 
 BOARDS = "SELECT name, first, clients, online, heard, hello, errors, error, spent FROM board ORDER BY first"
+FIRST_COLUMN, HELLO_COLUMN = 1, 5  # where `first` and `hello` stand in its rows
 # Inserts a board, or updates the one with the same first device: `errors` are added up, `heard`
 # never goes back, and an empty `hello` or `error` leaves the last one.
 _INSERT_OR_UPDATE = """
@@ -127,19 +144,8 @@ class BoardTable(Database):
         """Return all boards that ever connected, in the order of their devices."""
         boards = []
         for row in self.rows(BOARDS):
-            name, first, clients, online, heard, hello_text, errors, error, spent = row
-            board = BoardRow(
-                name=name,
-                first=first,
-                clients=clients,
-                online=bool(online),
-                heard=heard,
-                hello=json.loads(hello_text),
-                errors=errors,
-                error=error,
-                spent=spent,
-            )
-            boards.append(board)
+            hello_text = row[HELLO_COLUMN]
+            boards.append(BoardRow.of(row, json.loads(hello_text)))
         return boards
 
 

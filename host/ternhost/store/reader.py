@@ -27,7 +27,7 @@ from ternhost.files import Closing, real
 from ternhost.privacy.base import MICRO
 from ternhost.store import read_only
 from ternhost.store import snapshot as views
-from ternhost.store.boards import BOARDS, BoardRow
+from ternhost.store.boards import BOARDS, FIRST_COLUMN, HELLO_COLUMN, BoardRow
 from ternhost.store.runs import status_now
 from ternhost.store.store_file import in_use
 from ternhost.store.tallies import unpack_counts
@@ -443,23 +443,13 @@ class Reader(Closing):
         boards: dict[int, BoardRow] = {}
         hello_texts: dict[int, str] = {}
         for row in database.execute(BOARDS):
-            name, first, clients, online, heard, hello_text, errors, error, spent = row
+            first, hello_text = row[FIRST_COLUMN], row[HELLO_COLUMN]
             last_board = known.by_first.get(first)
             if last_board is not None and known.hello_texts[first] == hello_text:
                 hello = last_board.hello
             else:
                 hello = json.loads(hello_text)
-            board = BoardRow(
-                name=name,
-                first=first,
-                clients=clients,
-                online=bool(online),
-                heard=heard,
-                hello=hello,
-                errors=errors,
-                error=error,
-                spent=spent,
-            )
+            board = BoardRow.of(row, hello)
             if last_board is not None and last_board == board:
                 board = last_board
             boards[first] = board
