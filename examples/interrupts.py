@@ -4,7 +4,7 @@ The rule: an interrupt fills a buffer that was there before, and sets a ThreadSa
 nothing, waits for nothing, and calls nothing of tern. A task waits for the flag and takes what has
 come.
 
-    tern deploy BOARD --main examples/interrupts.py
+    tern board deploy BOARD --main examples/interrupts.py
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 mean is known well.
 
 The class is the one thing that tern has to know. Here a program registers it, and `tern collect
---algorithm until` would run it; an installed package does so with an entry point of the group
+until` would run it; an installed package does so with an entry point of the group
 `tern.algorithms`. Every fleet can run it.
 """
 

@@ -21,7 +21,7 @@ for piece in options.pieces.split(","):  # noqa: F821
         files |= {file.split("/", 1)[1] for file, _ in json.load(package_of_piece)["urls"]}
 
 include("$(PORT_DIR)/boards/manifest.py")  # noqa: F821
-# Constants keep their names here; `tern deploy` folds them in (tools/terntools/boards/fold.py),
+# Constants keep their names here; `tern board deploy` folds them in (tools/terntools/boards/fold.py),
 # which is smaller.
 package("tern", files=sorted(files), base_path="." if os.path.isdir("tern") else "..", opt=3)  # noqa: F821
 if options.main:  # noqa: F821

@@ -1,5 +1,5 @@
 """Makes a release of the commit in dist: sdist, wheel and two SBOMs (CycloneDX), one of the wheel
-and what it can need, and one of what `tern deploy` puts on each kind of board. `make release` runs
+and what it can need, and one of what `tern board deploy` puts on each kind of board. `make release` runs
 this.
 """
 
@@ -103,7 +103,7 @@ def needs_of(name, lines, extras=()):
 
 
 def boards_bom():
-    """The SBOM of the files that `tern deploy` puts on each kind of board, without options."""
+    """The SBOM of the files that `tern board deploy` puts on each kind of board, without options."""
     compiler, _, version = mpy.COMPILER.partition("==")
     micropython = [
         Property(name="tern:needed", value=f"{deploy._MIN_MICROPYTHON} or later"),

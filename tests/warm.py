@@ -114,7 +114,7 @@ def _exactly(connection, count):
 
 def _serve(connection):
     """Fork a process for each request; return in the forked process, with the words of its program."""
-    from ternhost.cli import build_parser
+    from ternhost.cli.tree import build_parser
 
     build_parser()
     for name in _PREPARED:

@@ -1,7 +1,7 @@
 """The program of a board of the activity example: windows become records; a model names the
 wearer's activity.
 
-On a Pico W or an ESP32: tern deploy BOARD --main main.py
+On a Pico W or an ESP32: tern board deploy BOARD --main main.py
 Emulated, many times faster, in a board's directory:  micropython main.py . SEED [SPEED]
 
 Nothing here waits for tern, and tern not for this. The wearer says what he or she does

@@ -1,7 +1,7 @@
 """The program of a thermostat board: a reading a minute, a record every five, tern once an hour,
 else asleep.
 
-On a Pico W or an ESP32: tern deploy BOARD --main main.py Emulated, an hour in a moment, in a
+On a Pico W or an ESP32: tern board deploy BOARD --main main.py Emulated, an hour in a moment, in a
 board's directory:  micropython main.py . SEED [MILLISECONDS_OF_AN_HOUR [WAKE]]
 
 Light sleep keeps the RAM, and with it the last ten readings. The board learns how the temperature

@@ -255,7 +255,7 @@ class Generator(Stream):
         if drbg is None:
             drbg = CtrDrbg
             if not aes:
-                # `tern deploy` puts it there where it is needed
+                # `tern board deploy` puts it there where it is needed
                 from tern.hash_drbg import HashDrbg
 
                 drbg = HashDrbg

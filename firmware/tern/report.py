@@ -67,7 +67,7 @@ class Answerers:
             else:
                 from tern.local import Answerer  # type: ignore[assignment]
             answerer = Answerer(request)
-        except ImportError:  # not every board has it: tern deploy
+        except ImportError:  # not every board has it: tern board deploy
             raise frames.FrameError(wire.ERR_MODEL, "no module for this model here", request.model)
         answerer.unit = self._policy.unit
         answerer.bound = self._policy.bound

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from terngateway.bound import Bound
 from terngateway.site_fleet import SiteFleet, opened
 from ternhost import options as fields
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted, visible
 
 if TYPE_CHECKING:
     from terngateway.nats.directories import Server
+
+HEADING = "Fleets"  # of tern --help
 
 _CHECK_EVERY = 0.5  # seconds between two looks at the condition of the server
 _STATUS = 5.0  # seconds for the sites to answer
@@ -35,8 +37,7 @@ def add_parser(subparsers: Any) -> None:
         tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites"""
-    parser = add_command(subparsers, "gateway", summary, example)
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    actions = add_group(subparsers, "gateway", summary, example)
     _add_init(actions)
     _add_remove(actions)
     _add_server(actions)

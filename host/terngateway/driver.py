@@ -719,7 +719,9 @@ class GatewaysDriver(Driver):
             raise GatewaysRefuse(result, name, refused)  # with the reason of the first one
         all_are_left_out = all(gateway.left_out for gateway in self._roster.all.values())
         if all_are_left_out and not self._standing:
-            hint = "see to the gateways, then go on with --resume: every accepted answer is safe"
+            hint = (
+                "see to the gateways, then go on with 'tern resume': every accepted answer is safe"
+            )
             raise DeviceError("no gateway answers any more", hint)
         return result
 

@@ -4,12 +4,17 @@ import argparse
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TextIO
 
 from ternhost.text import visible
 
 _PRINTING = threading.RLock()
+
+JSON_OBJECT = "print one JSON object"
+JSON_LINES = "print one JSON object per line: events, then the result"
 
 
 def add_command(
@@ -18,25 +23,74 @@ def add_command(
     summary: str,
     example: str,
     run: Callable[[argparse.Namespace], int] | None = None,
-    as_json: str = "print one JSON object",
+    as_json: str = JSON_OBJECT,
 ) -> argparse.ArgumentParser:
     """Add a (sub)command to `subparsers`, and return its parser.
 
     summary: its line in the list of commands. example: command lines with which its `--help` ends.
     run: executes the command and returns the exit code; without it, the command only groups others.
-    as_json: the help of --json. The namespace of the arguments has the name of the command, `prog`.
+    as_json: what --json does, which every command takes; its help ends with it. The namespace of
+    the arguments has the name of the command, `prog`.
     """
-    lines = [f"  {line.strip()}" for line in example.strip().splitlines()]
+    closing = []
+    if run is not None:
+        closing.append(f"--json: {as_json}")
+    closing.append("example:")
+    closing += [f"  {line.strip()}" for line in example.strip().splitlines()]
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=summary,
         description=f"{summary[:1].upper()}{summary[1:]}.",
-        epilog="\n".join(["example:", *lines]),
+        epilog="\n".join(closing),
     )
     if run is not None:
-        parser.add_argument("--json", action="store_true", help=as_json)
         parser.set_defaults(func=run, prog=parser.prog)
     return parser
+
+
+def add_group(
+    subparsers: Any, name: str, summary: str, example: str
+) -> "argparse._SubParsersAction[Any]":
+    """Add a command that only groups others, such as `tern card`; return what takes its verbs."""
+    parser = add_command(subparsers, name, summary, example)
+    return parser.add_subparsers(
+        title="verbs", dest="verb", metavar="VERB", required=True, prog=parser.prog
+    )
+
+
+@dataclass(frozen=True)
+class CommandGroup:
+    """A command whose verbs are modules of their own, such as `tern board flash`.
+
+    heading: under which `tern --help` lists the command. verbs: by its name the module of each
+    verb, which has a function `add_parser(subparsers)`. It is imported only if it is needed.
+    """
+
+    name: str
+    heading: str
+    summary: str
+    example: str
+    verbs: Mapping[str, str]
+
+    def add_parser(self, subparsers: Any, verb: str | None = None) -> None:
+        """Add the parser of the command: with all verbs, or only with the named one.
+
+        A verb whose module cannot be imported is listed with a text that says so.
+        """
+        actions = add_group(subparsers, self.name, self.summary, self.example)
+        names = list(self.verbs)
+        if verb is not None and verb in self.verbs:
+            names = [verb]
+        for name in names:
+            try:
+                import_module(self.verbs[name]).add_parser(actions)
+            except ModuleNotFoundError as error:
+                add_missing(actions, name, error)
+
+
+def add_missing(subparsers: Any, name: str, error: ModuleNotFoundError) -> None:
+    """Add a command that cannot be used, since a module of it is missing."""
+    subparsers.add_parser(name, help=f"missing: there is no {error.name}")
 
 
 def add_option(

@@ -55,7 +55,7 @@ class DeviceError(TernError):
     """No such device or port, or it does not answer as a tern device does."""
 
     exit_code = NO_DEVICE
-    remedy = "check cable and power; 'tern devices' lists the boards that are connected"
+    remedy = "check cable and power; 'tern board list' lists the boards that are connected"
 
 
 class RefusedError(TernError):

@@ -4,7 +4,7 @@ One record declares an option; parsers, help texts and messages are made from it
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -65,22 +65,43 @@ class Option:
         has_same_type = type(value) is type(self.default)  # False equals 0, but is not meant here
         return has_same_type and bool(value == self.default)
 
-    def add_to(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    def with_default(self, default: Any) -> "Option":
+        """Return this option with another default."""
+        return replace(self, default=default, shown=None)
+
+    def add_to(
+        self,
+        parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+        hidden: bool = False,
+        absent: str | None = None,
+    ) -> None:
         """Add the option to an argparse parser.
 
-        The parsed value is None if the option is left out, whatever its default.
+        The parsed value is None if the option is left out, whatever its default. A switch is
+        `--name`, or `--no-name` if it is on by default; both exist if it has no default.
+        hidden: the parser takes the option, but its help does not show it. absent: the value for an
+        option that is left out, or argparse.SUPPRESS if the namespace shall not have it then.
         """
-        name, text = flag(self.name), self.help_text()
-        if self.type is bool:
-            parser.add_argument(name, help=text, action=argparse.BooleanOptionalAction)
-            return
-        choices = self.values or None
-        parser.add_argument(name, help=text, type=self.type, metavar=self.metavar, choices=choices)
+        text = argparse.SUPPRESS if hidden else self.help_text()
+        common: dict[str, Any] = {"help": text, "dest": self.name, "default": absent}
+        if self.type is not bool:
+            choices = self.values or None
+            parser.add_argument(
+                flag(self.name), type=self.type, metavar=self.metavar, choices=choices, **common
+            )
+        elif self.default is None:
+            parser.add_argument(flag(self.name), action=argparse.BooleanOptionalAction, **common)
+        elif self.default:
+            parser.add_argument(f"--no-{flag(self.name)[2:]}", action="store_false", **common)
+        else:
+            parser.add_argument(flag(self.name), action="store_true", **common)
 
     def help_text(self) -> str:
         """Return the help text with the default, escaped for argparse."""
         default_text = self.shown
-        if default_text is None and isinstance(self.default, float):
+        if self.type is bool:
+            default_text = self.shown or ""  # a switch shows its default by its name
+        elif default_text is None and isinstance(self.default, float):
             default_text = f"{self.default:g}"
         elif default_text is None and self.default is not None:
             default_text = str(self.default)
@@ -165,21 +186,30 @@ def flag(name: str) -> str:
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, *classes: Any, leave_out: Iterable[str] = ()
+    parser: argparse.ArgumentParser,
+    *classes: Any,
+    only: Collection[str] | None = None,
+    leave_out: Collection[str] = (),
+    hidden: bool = False,
+    absent: str | None = None,
 ) -> None:
     """Add the options of these dataclasses under their headings, each name once.
 
-    leave_out: names of options that are not added. A name of several dataclasses is added as the
+    only: names of the options that are added; None for all. leave_out: names of options that are
+    not. hidden, absent: as in `Option.add_to`. A name of several dataclasses is added as the
     first declares it, with the choices of all. The parser gets no defaults, so that `given` can
     tell which options the command line names.
     """
     groups = {group.title: group for group in parser._action_groups}
     for option in _joined(classes):
-        if option.name in leave_out:
+        if option.name in leave_out or (only is not None and option.name not in only):
+            continue
+        if hidden:
+            option.add_to(parser, hidden=True, absent=absent)
             continue
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        option.add_to(groups[option.group])
+        option.add_to(groups[option.group], absent=absent)
 
 
 def _joined(classes: Iterable[Any]) -> Iterable[Option]:

@@ -39,6 +39,8 @@ class CollectLevels(Collect):
     """Asks every client once, for the level and the sign of one number."""
 
     name = "levels"
+    about = "the baseline HierA: levels of values with different budgets"
+    example = "--clients 1000"
     Options = Options
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:

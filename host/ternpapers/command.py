@@ -1,4 +1,4 @@
-"""`tern experiment`: repeat experiments of the papers."""
+"""`tern papers`: repeat experiments of the papers."""
 
 import argparse
 import contextlib
@@ -15,14 +15,16 @@ from ternhost.terminal import Progress
 from ternpapers import experiments
 from ternpapers.experiments import Contender, Options
 
+HEADING = "Papers"  # of tern --help
+
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern experiment` with its options."""
+    """Add `tern papers` with its options."""
     summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
-    example = """tern experiment zhao --figure 6 --output zhao-6
-    tern experiment variance --output variance
-    tern experiment erm --dataset digits --quick --output erm-digits"""
-    parser = add_command(subparsers, "experiment", summary, example, run)
+    example = """tern papers zhao --figure 6 --output zhao-6
+    tern papers variance --output variance
+    tern papers erm --dataset digits --quick --output erm-digits"""
+    parser = add_command(subparsers, "papers", summary, example, run)
     about = experiments.summaries()
     descriptions = [f"{name}: {summary}" for name, summary in about.items()]
     help_of_name = "; ".join(descriptions)
@@ -47,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """`tern experiment`: compute an experiment or a figure, and write its results.
+    """`tern papers`: compute an experiment or a figure, and write its results.
 
     Without --figure, list the figures of a paper. Raises UsageError, StorageError and
     InterruptedByUser.
@@ -89,14 +91,14 @@ def _list_figures(args: argparse.Namespace) -> int:
     """Print the figures of a paper. Raises UsageError for options that are about one figure."""
     has_options = args.output or args.dataset or args.mechanism or args.runs is not None
     if has_options or args.quick or args.in_full:
-        hint = f"name it with --figure: tern experiment {args.name}"
+        hint = f"name it with --figure: tern papers {args.name}"
         raise UsageError(f"which figure of {args.name}?", hint=hint)
 
     titles, lines = {}, []
     for number, figure in experiments.figures(args.name).items():
         titles[number] = figure.title
         lines.append(f"{number:<10}{figure.title}")
-    lines += ["", f"compute one with: tern experiment {args.name} --figure N"]
+    lines += ["", f"compute one with: tern papers {args.name} --figure N"]
     print_result({"experiment": args.name, "figures": titles}, "\n".join(lines), args.json)
     return OK
 

@@ -75,6 +75,8 @@ class HierA(FedSGD):
     """FedSGD whose devices report a level and a sign of each chosen coordinate."""
 
     name = "hiera"
+    about = "the baseline HierA: reports of levels with different budgets"
+    example = "--reports 20000"
     Options = Options
 
     def make_designs(self) -> list[ReportDesign]:

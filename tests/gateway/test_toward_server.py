@@ -165,7 +165,7 @@ def test_a_run_that_has_spent_its_bound_ends_and_keeps_its_result(here, tern):
         assert kept["rounds"] == 2
         assert kept["reports"] == 2 * 40
         assert kept["toward_server"]["north"]["epsilon"] == pytest.approx(AFTER_TWO, rel=1e-5)
-        assert tern("train", "--resume", "mine", "--json").json["rounds"] == 2, "it has finished"
+        assert tern("resume", "mine", "--json").json["rounds"] == 2, "it has finished"
 
 
 @pytest.mark.slow

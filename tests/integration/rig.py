@@ -317,14 +317,14 @@ class Proxy:
 
 
 class Train:
-    """`tern train`, or another command, as a process of its own.
+    """`tern train`, or another command such as "board up", as a process of its own.
 
     stop_after: it stops, as by SIGSTOP, once this many reports are in its store.
     """
 
     def __init__(self, *arguments, cwd, stop_after=0, command="train", **options):
         program = [*_STOPPING, str(stop_after)] if stop_after else TERN
-        words = [*program, command, *map(str, arguments)]
+        words = [*program, *command.split(), *map(str, arguments)]
         self.process = warm.Popen(words, stdout=PIPE, stderr=PIPE, text=True, cwd=cwd, **options)
 
     def wait_until_stopped(self):

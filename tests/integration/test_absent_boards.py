@@ -149,7 +149,7 @@ def power_cut(place):
 
 
 def not_configured(place):
-    """As `tern provision` with a store of which the broker has no passwords yet."""
+    """As `tern board provision` with a store of which the broker has no passwords yet."""
     with place.store() as store:
         new_key = keys.rotate(store, [1])[1]
     path = place.board / storage.CLIENTS
@@ -219,7 +219,7 @@ def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(tmp_path, micropyt
         (port,) = fleet.ports
         # Its connections are refused, and this goes on.
         wait_for(lambda: absent(port) == (A.REFUSED, True), SOON)
-        text = rig.tern("device", "info", port).out
+        text = rig.tern("board", "info", port).out
 
     assert REASONS[A.REFUSED][0] in text
     assert "tern broker run" in text
@@ -276,7 +276,7 @@ def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropyt
 
 @pytest.mark.slow
 def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_not(tmp_path):
-    """`tern provision` gives a board its key and the address of its broker. It ends well only after
+    """`tern board provision` gives a board its key and the address of its broker. It ends well only after
     the board has logged in there: the same command fails without the broker, and succeeds with it.
     """
     port = free_port()
@@ -287,7 +287,15 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
     authority = ("--authority", "my-broker/authority.der", "--ssid", "air")
     flash_image.fill("rv32", tmp_path / "flash.bin", deploy.library_files)
     with qemu.boot("rv32", tmp_path / "flash.bin") as board:
-        words = ("provision", board.url, *member, "--broker", f"10.0.2.2:{port}", *authority)
+        words = (
+            "board",
+            "provision",
+            board.url,
+            *member,
+            "--broker",
+            f"10.0.2.2:{port}",
+            *authority,
+        )
         unheard = rig.tern(*words, cwd=tmp_path, code=NO_DEVICE).err
         assert "its broker does not hear it" in unheard
         assert "tern broker run" in unheard

@@ -36,7 +36,7 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     flash_image.fill("pico", folder / "flash.bin", deploy.library_files)
     with boot_pico(folder / "flash.bin") as pico:
-        rig.tern("provision", pico.url, *member(folder), code=0)
+        rig.tern("board", "provision", pico.url, *member(folder), code=0)
     (folder / "other.uf2").write_bytes(uf2_file(bytes(512), uf2.RP2350_ARM))
     (folder / "mine.csv").write_text("0.5,0.5,0.5,1\n" * 40)
     return folder
@@ -86,7 +86,7 @@ def kill_after(seconds, words):
 
 REFUSALS = {  # the words of a command, and its exit code
     "no room for records": (
-        "device records URL --fill FOLDER/mine.csv --output /nowhere/records.csv",
+        "board records URL --fill FOLDER/mine.csv --output /nowhere/records.csv",
         STORAGE,
     ),
     "a larger budget": (
@@ -136,20 +136,25 @@ def test_a_host_that_works_renews_the_timer_of_a_board(url):
 def test_a_board_answers_again_after_its_deployment_was_killed(url):
     """The host dies while it replaces the library of a board: the board starts again by itself."""
     seconds_until_modules_are_written = 6.0
-    kill_after(seconds_until_modules_are_written, ["deploy", url, "--whole"])
+    kill_after(seconds_until_modules_are_written, ["board", "deploy", url, "--whole"])
     wait_until_it_answers(url)
 
 
 # The command line of each command in its n-th run: every run has something to write.
 COMMANDS = {
-    "deploy": lambda url, folder, n: ["deploy", url, *["--whole"] * (n % 2)],
+    "deploy": lambda url, folder, n: ["board", "deploy", url, *["--whole"] * (n % 2)],
     "up": lambda url, folder, n: [
-        *("up", url, *member(folder, "--yes", "--pause", n % 2)),
+        *("board", "up", url, *member(folder, "--yes", "--pause", n % 2)),
         *["--whole"] * (n % 2),
     ],
-    "records": lambda url, folder, n: ["device", "records", url, "--fill", folder / "mine.csv"],
-    "flash": lambda url, folder, n: ["flash", url, "--firmware", folder / "other.uf2"],
-    "provision": lambda url, folder, n: ["provision", url, *member(folder, "--largest", 1 + n % 2)],
+    "records": lambda url, folder, n: ["board", "records", url, "--fill", folder / "mine.csv"],
+    "flash": lambda url, folder, n: ["board", "flash", url, "--firmware", folder / "other.uf2"],
+    "provision": lambda url, folder, n: [
+        "board",
+        "provision",
+        url,
+        *member(folder, "--largest", 1 + n % 2),
+    ],
 }
 
 

@@ -34,7 +34,7 @@ def start(run, **options):
 
 
 def resume(run, *more, **options):
-    words = ("--resume", run.name, "--no-report", *more)
+    words = (run.name, "--no-report", *more)
     return Train(*words, cwd=run.parents[1], **options)
 
 
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
     error = interrupted(run, after=10)
 
     assert "reports so far are safe" in error
-    assert f"tern train --resume {run.name}" in error
+    assert f"tern resume {run.name}" in error
     before = stored_reports(run)
     resume(run).finish()
     assert_finished_exactly(run, before)
@@ -125,7 +125,7 @@ def test_sigterm_ends_a_run_which_has_its_store_to_itself_until_then(run):
     _, advice = begun_anew.finish(USAGE)
 
     assert "another program uses this store" in second_host_error
-    assert f"tern train --resume {run.name}" in advice
+    assert f"tern resume {run.name}" in advice
 
 
 def test_a_full_disk_ends_a_run_and_says_how_to_resume_it(run):
@@ -141,7 +141,7 @@ def test_a_full_disk_ends_a_run_and_says_how_to_resume_it(run):
     _, error = resume(run, preexec_fn=limit_files).finish(STORAGE)
 
     assert "every accepted report is safe" in error
-    assert "--resume" in error
+    assert "tern resume" in error
     before = stored_reports(run)
     assert len(before) < REPORTS
     resume(run).finish()  # with room again

@@ -379,7 +379,7 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micr
         page.wait_for_selector(".note >> text=the process of this run is gone")
         assert opened.tile("rounds ended") == "1"
 
-        rig.Train("--resume", "run", "--no-report", cwd=tmp_path).finish()
+        rig.Train("run", "--no-report", cwd=tmp_path, command="resume").finish()
         opened.wait_for_tile("rounds ended", "4")
         assert opened.tile("reports accepted") == "80"
         page.wait_for_selector("text=The run has ended")

@@ -123,11 +123,11 @@ def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(deployed)
     with Repl(deployed) as repl:
         repl.write_file("/tern/__init__.py", b'__version__ = "0.0.9"\n')
 
-    refused = rig.tern("deploy", deployed, code=errors.USAGE)
+    refused = rig.tern("board", "deploy", deployed, code=errors.USAGE)
     assert "rename /tern on the board" in refused.err
     assert "--yes" in refused.err
 
-    result = rig.tern("deploy", deployed, "--yes", "--json").json
+    result = rig.tern("board", "deploy", deployed, "--yes", "--json").json
     assert result["moved"] == ["/tern"]
     assert "tern 0.0.9" not in result["hello"], "the library in /lib runs"
     with Repl(deployed, visits=True) as repl:
@@ -147,7 +147,7 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed)
         repl.run("import os\nos.mkdir(b'/\\xe4')")
 
     assert deploy.wait_for_hello(deployed).text
-    rig.tern("deploy", deployed, "--with", "local", code=0)
+    rig.tern("board", "deploy", deployed, "--with", "local", code=0)
     with Repl(deployed) as repl:
         names = {name.decode(errors="surrogateescape") for name in NAMES}
         assert names <= set(repl.directory("/"))
@@ -168,12 +168,12 @@ run(board)
 
 def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
     """The program mine.py of a user imports helper.py, and that a module of the library which
-    boards do not get by themselves. `tern deploy --main mine.py` installs all three.
+    boards do not get by themselves. `tern board deploy --main mine.py` installs all three.
     """
     path = tmp_path / "mine.py"
     path.write_text(PROGRAM)
     (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
-    result = tern("deploy", port, "--main", str(path), "--json").json
+    result = tern("board", "deploy", port, "--main", str(path), "--json").json
 
     assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
     assert (result["modules"], result["missing"]) == (["helper.py"], [])
@@ -186,9 +186,9 @@ def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
 
 
 def test_a_program_that_crashes_at_once_is_no_success(port, tmp_path, tern):
-    """`tern deploy` waits for the program that it has installed, and shows where it failed."""
+    """`tern board deploy` waits for the program that it has installed, and shows where it failed."""
     program = tmp_path / "bad.py"
     program.write_text("import tern\n\n\ndef go():\n    return 1 / 0\n\n\ngo()\n")
-    ended = tern("deploy", port, "--main", str(program), code=FAILED)
+    ended = tern("board", "deploy", port, "--main", str(program), code=FAILED)
     assert "stopped as soon as it was started" in ended.err
     assert 'File "main.py", line 5, in go\n  ZeroDivisionError: divide by zero' in ended.err

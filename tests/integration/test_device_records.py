@@ -1,4 +1,4 @@
-"""`tern device records` writes a CSV to an emulated board, and reads its records as CSV."""
+"""`tern board records` writes a CSV to an emulated board, and reads its records as CSV."""
 
 import numpy as np
 import pytest
@@ -46,9 +46,9 @@ def port(tmp_path):
 
 
 def fill_board(port, path, rows):
-    """Write rows to the board by `tern device records --fill`; return how many it has taken."""
+    """Write rows to the board by `tern board records --fill`; return how many it has taken."""
     path.write_text(records.csv_of(rows))
-    return rig.tern("device", "records", port, "--fill", path, "--json").json["filled"]
+    return rig.tern("board", "records", port, "--fill", path, "--json").json["filled"]
 
 
 def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):
@@ -63,7 +63,7 @@ def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):
         repl.run(f"{DEFINE_APPEND}append({appended.tolist()})")
 
     output = tmp_path / "all.csv"
-    rig.tern("device", "records", port, "--output", output, code=0)
+    rig.tern("board", "records", port, "--output", output, code=0)
 
     expected = np.concatenate([first, second, appended])
     assert own.read_csv(output).tolist() == expected.tolist()

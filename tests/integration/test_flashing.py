@@ -98,10 +98,10 @@ def board(box):
 
 
 def flash_file(board, box, data, code=0):
-    """`tern flash` with a UF2 file of these bytes."""
+    """`tern board flash` with a UF2 file of these bytes."""
     (box / "mine.uf2").write_bytes(data)
     words = ("--firmware", box / "mine.uf2", "--volume", box / "volume")
-    return rig.tern("flash", board.url, *words, code=code)
+    return rig.tern("board", "flash", board.url, *words, code=code)
 
 
 @pytest.fixture
@@ -169,11 +169,11 @@ def mount(monkeypatch):
 
 
 def flash_board(board, box, code):
-    return rig.tern("flash", board.url, "--firmware", box / "firmware.uf2", code=code)
+    return rig.tern("board", "flash", board.url, "--firmware", box / "firmware.uf2", code=code)
 
 
 def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, mount):
-    """One board runs at the named port, and another one waits in its boot loader. `tern flash` does
+    """One board runs at the named port, and another one waits in its boot loader. `tern board flash` does
     not guess which one the user means.
     """
     mount(lambda: [other])

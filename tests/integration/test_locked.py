@@ -1,4 +1,4 @@
-"""A board locked by `tern provision --lock` answers its host, and never gives out its console."""
+"""A board locked by `tern board provision --lock` answers its host, and never gives out its console."""
 
 import contextlib
 import itertools
@@ -101,7 +101,7 @@ def quickly(monkeypatch):
 
 @pytest.mark.usefixtures("quickly")
 def test_a_deployment_says_that_a_board_is_locked(locked):
-    refused = rig.tern("deploy", locked, code=REFUSED)
+    refused = rig.tern("board", "deploy", locked, code=REFUSED)
     assert "is locked" in refused.err
     assert "erase its flash" in refused.err
 
@@ -223,7 +223,7 @@ def updatable(prompt):
     ids=["before its trial", "on trial", "confirmed in the field"],
 )
 def test_a_board_whose_loader_may_start_an_update_is_not_locked(updatable, proven, state):
-    """An update that the board has got may not keep the console closed. So `tern provision --lock`
+    """An update that the board has got may not keep the console closed. So `tern board provision --lock`
     refuses while the loader would start one instead of main.py.
     """
     with pytest.raises(UsageError, match="does not start"):
@@ -237,7 +237,7 @@ def test_a_board_whose_update_was_rolled_back_can_be_locked(updatable):
 def test_locking_needs_a_confirmation(quick, tmp_path):
     """A lock can be undone only by erasing the flash, so the user has to say --yes."""
     words = f"--store {tmp_path}/s.sqlite --device 7 --dataset flights --lock".split()
-    refused = rig.tern("provision", quick.url, *words, code=USAGE)
+    refused = rig.tern("board", "provision", quick.url, *words, code=USAGE)
     assert "Undo: erase the whole flash" in refused.err
     assert "add --yes" in refused.err
 

@@ -178,7 +178,7 @@ def test_a_device_that_is_revoked_is_refused_at_once(arena):
 
     # The host is halted meanwhile, so that the second round begins after the command.
     process.send_signal(signal.SIGSTOP)
-    rig.tern("device", "revoke", 2, "--store", arena.path, code=0)
+    rig.tern("keys", "revoke", 2, "--store", arena.path, code=0)
     process.send_signal(signal.SIGCONT)
     first, second = ends(finish(process))
 

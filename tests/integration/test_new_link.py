@@ -47,7 +47,7 @@ def running(micropython, directory, port):
     config.write_text(json.dumps({"path": "socket"}))
     for name, content in read_link(
         [f"unix.json={config}"]
-    ).items():  # as 'tern provision --link' does
+    ).items():  # as 'tern board provision --link' does
         (directory / name).write_bytes(content)
     command = device_command(micropython, "-c", textwrap.dedent(MAIN))
     env = {**os.environ, "MICROPYPATH": PATH}

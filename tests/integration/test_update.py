@@ -72,7 +72,7 @@ def source(name):
 
 
 def install(directory, name):
-    """Put the program with this name and its library into /lib of a board, as `tern deploy` does."""
+    """Put the program with this name and its library into /lib of a board, as `tern board deploy` does."""
     path = directory / "first.py"
     path.write_text(source(name))
     for name, data in program.program_files(program.EMULATED, program.read(path)).items():
@@ -118,7 +118,9 @@ class FieldBoard(EmulatedBoard):
 
 
 PROGRAM = ("--machine", "emulated", "--trial", 20, "--main")
-TAKES = "from tern.update import Update\n"  # in each program: tern update refuses one without it
+TAKES = (
+    "from tern.update import Update\n"  # in each program: tern board update refuses one without it
+)
 
 
 @pytest.fixture(autouse=True)
@@ -130,8 +132,8 @@ def quickly(monkeypatch):
 
 
 def tern_update(*arguments, cwd):
-    """Run `tern update ... --json`; return (exit code, its object)."""
-    done = rig.tern("update", *arguments, "--json", cwd=cwd)
+    """Run `tern board update ... --json`; return (exit code, its object)."""
+    done = rig.tern("board", "update", *arguments, "--json", cwd=cwd)
     assert done.out, done.err
     return done.code, json.loads(done.out)
 
@@ -188,7 +190,7 @@ def test_a_board_on_a_port_takes_one_update_after_the_other(field_board, tmp_pat
 @pytest.mark.parametrize("text", ["raise ValueError\n", ""], ids=["raises", "ends"])
 def test_a_program_that_fails_is_rolled_back(field_board, tmp_path, text):
     """The new program of an update raises an error, or just ends. The board goes back to the old
-    one by itself, and `tern update` says so.
+    one by itself, and `tern board update` says so.
     """
     files_before = kept(field_board.directory)
 

@@ -160,7 +160,7 @@ def test_the_sbom_of_the_wheel_names_its_hash_and_every_package_that_it_needs(wh
 @pytest.mark.parametrize("name", mpy.BOARDS)
 def test_the_sbom_of_a_board_lists_its_files_by_their_hashes(tmp_path, name):
     """The SBOM, the list of components that goes with a release, has for each kind of board the
-    files that `tern deploy` would write to it, main.py included.
+    files that `tern board deploy` would write to it, main.py included.
     """
     bom = written(release.boards_bom(), tmp_path / "boards")
     board = next(part for part in bom["components"] if part["name"] == name)
@@ -193,7 +193,7 @@ def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch
     """
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))  # without data sets
     (bare.home / "keys.sqlite").unlink(missing_ok=True)
-    bare.tern("device add 1-3 --store keys.sqlite")
+    bare.tern("keys add 1-3 --store keys.sqlite")
     answer = bare.tern(words, 2)
     assert f"pip install 'tern-ldp[{extra}]'" in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -219,7 +219,7 @@ def emulated_board(installed, name):
 def test_a_board_becomes_a_member_of_a_fleet(for_boards):
     with emulated_board(for_boards, "rv32") as port:
         options = "--store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
-        up = json.loads(for_boards.tern(f"up {port} {options}").stdout)
+        up = json.loads(for_boards.tern(f"board up {port} {options}").stdout)
         assert (up["clients"], up["deployed"][-1]) == (1, "/main.py")
-        again = for_boards.tern(f"deploy {port} --json")
+        again = for_boards.tern(f"board deploy {port} --json")
         assert json.loads(again.stdout)["written"] == [], again.stderr

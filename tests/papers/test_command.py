@@ -1,4 +1,4 @@
-"""The command `tern experiment`: what it lists, refuses and leaves behind."""
+"""The command `tern papers`: what it lists, refuses and leaves behind."""
 
 from dataclasses import replace
 
@@ -14,19 +14,19 @@ from ternpapers.papers import hao
 
 def test_a_paper_without_a_figure_lists_its_figures_and_runs_none(tern, here):
     titles = {number: figure.title for number, figure in hao.FIGURES.items()}
-    listed = tern("experiment", "hao", "--json").json
+    listed = tern("papers", "hao", "--json").json
     assert listed == {"experiment": "hao", "figures": titles}
     assert not list(here.iterdir())
 
 
 def test_an_output_that_cannot_be_written_is_refused_at_once(here, tern):
     (here / "file").touch()
-    words = ("experiment", "mean", "--output", "file/below")
+    words = ("papers", "mean", "--output", "file/below")
     assert "--output" in tern(*words, code=errors.STORAGE).err
 
 
 def test_an_experiment_that_is_refused_leaves_no_directory(here, tern):
-    tern("experiment", "variance", "--dataset", "iris", code=errors.USAGE)
+    tern("papers", "variance", "--dataset", "iris", code=errors.USAGE)
     assert list((here / "runs").iterdir()) == []
 
 

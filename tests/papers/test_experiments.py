@@ -174,14 +174,14 @@ def test_invalid_options_of_an_experiment_are_refused(name, figure, options, mes
 
 @pytest.mark.slow
 def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch):
-    """`tern experiment mean` compares mechanisms by the error of a mean; one that the options
+    """`tern papers mean` compares mechanisms by the error of a mean; one that the options
     describe becomes another curve, beside Duchi's.
     """
     monkeypatch.setattr(mean, "_COMPARED", ("duchi",))
     run = "--dataset breast-cancer --quick --runs 1 --workers 1"
     mechanism = "--mechanism pm-sub --window best --levels 31"
     words = [*run.split(), *mechanism.split(), "--output", str(tmp_path / "mean")]
-    tern("experiment", "mean", *words)
+    tern("papers", "mean", *words)
     with (tmp_path / "mean" / "figure.csv").open(newline="") as file:
         compared = [row["curve"] for row in csv.DictReader(file)]
     assert compared == ["duchi", "pm-sub, 31 levels, window best"] * 2  # at two epsilons

@@ -57,10 +57,10 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        ("train --algorithm hiera --mu 3 --budgets 2,1", "--mu must be 1 to 2"),
-        ("train --algorithm hiera --mechanism duchi", "--mechanism belongs to fedsgd"),
+        ("train hiera --mu 3 --budgets 2,1", "--mu must be 1 to 2"),
+        ("train hiera --mechanism duchi", "--mechanism belongs to fedsgd"),
         ("collect --mu 2", "--mu belongs to levels"),
-        ("collect --dataset wine --method hiera --budgets 1", "LHP takes 2 to 16"),
+        ("collect --dataset wine levels --budgets 1", "LHP takes 2 to 16"),
         ("card design lhp --epsilon 1 --budgets 1,x", "--budgets must be B,B,..."),
     ],
 )

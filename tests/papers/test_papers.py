@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ternhost.cli import build_parser
+from ternhost.cli.tree import build_parser
 from ternpapers import comparison, experiments, figure
 from ternpapers.base import Options
 from ternpapers.papers import hao
@@ -81,7 +81,7 @@ def test_rows_lead_to_commands_modules_and_tests_that_exist(paper):
 
 
 def test_rows_name_the_command_of_each_figure():
-    named = set(re.findall(r"tern experiment (\w+) --figure (\S+?)[ `]", PAGE))
+    named = set(re.findall(r"tern papers (\w+) --figure (\S+?)[ `]", PAGE))
     ours = {("mindspore", "epsilons")}
     assert set(FIGURES) - named == ours
 

@@ -102,7 +102,7 @@ def test_a_site_says_how_many_of_its_devices_have_what_left():
 
 
 # Five rounds cost 10.
-FIVE_ROUNDS = ["--algorithm", "fedsgd", "--rounds", "5", "--json"]
+FIVE_ROUNDS = ["fedsgd", "--rounds", "5", "--json"]
 
 
 def test_a_run_that_fewer_than_half_of_its_devices_can_pay_for_does_not_begin(tern):
@@ -150,8 +150,8 @@ def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
 @pytest.mark.parametrize(
     ("words", "possible"),
     [
-        ("train --algorithm fedsgd --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
-        ("train --algorithm fedavg --rounds 9 --share 1 --records 1", ["--rounds 4"]),
+        ("train fedsgd --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
+        ("train fedavg --rounds 9 --share 1 --records 1", ["--rounds 4"]),
         ("collect --epsilon 9", ["--epsilon 8"]),
     ],
 )

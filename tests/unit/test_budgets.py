@@ -121,7 +121,7 @@ def test_the_list_of_devices_says_what_their_boards_said(sightings, store, tern)
     sightings.write()
     path = str(Path(store.path))
     store.close()
-    assert "epsilon left 1.5, spent 0.5" in tern("device", "list", "--store", path).out
-    first, second = tern("device", "list", "--store", path, "--json").json["devices"]
+    assert "epsilon left 1.5, spent 0.5" in tern("keys", "list", "--store", path).out
+    first, second = tern("keys", "list", "--store", path, "--json").json["devices"]
     assert (first["epsilon_left"], first["epsilon_spent"]) == (1.5, 0.5)
     assert "epsilon_left" not in second

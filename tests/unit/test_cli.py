@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from ternhost import cli, errors
+from ternhost.cli import everywhere, tree
 from ternhost.command import add_command
 from ternhost.registry import Registry
 
@@ -34,7 +35,7 @@ def commands(parser, path=("tern",)):
     return [command for name, child in children for command in commands(child, (*path, name))]
 
 
-PARSER = cli.build_parser()
+PARSER = tree.build_parser()
 COMMANDS = commands(PARSER)
 
 
@@ -44,13 +45,14 @@ def test_help_shows_examples_that_parse(words, parser):
     options that exist.
     """
     help_text = parser.format_help()
-    assert "--json" in help_text
+    assert "--json: " in help_text
     _, _, end = help_text.partition("example:\n")
     examples = [line.strip() for line in end.splitlines()]
     assert any(example.startswith(words) for example in examples)
     for example in examples:
         if example.startswith("tern "):
-            assert callable(PARSER.parse_args(shlex.split(example)[1:]).func)
+            words = everywhere.taken_from(shlex.split(example)[1:]).words
+            assert callable(PARSER.parse_args(words).func)
 
 
 def run_command(monkeypatch, function):
@@ -62,6 +64,7 @@ def run_command(monkeypatch, function):
     commands = Registry("command", "tern.none", {})
     commands.register("try", types.SimpleNamespace(add_parser=add_parser))
     monkeypatch.setattr(cli, "COMMANDS", commands)
+    monkeypatch.setattr(tree, "COMMANDS", commands)
     return cli.main(["try"])
 
 
@@ -132,7 +135,7 @@ def tern_with_closed(streams, *words):
         ("card show nonsense --epsilon 2 --json", errors.USAGE),
         ("card show --js", errors.USAGE),
         ("--json", errors.USAGE),
-        ("monitor a99 --json", errors.NO_DEVICE),
+        ("board monitor a99 --json", errors.NO_DEVICE),
     ],
 )
 def test_with_json_a_failure_is_printed_as_an_object(words, code, tern):
@@ -158,15 +161,15 @@ def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):
         "card show no.card",
         "train --card no.card --fleet simulated:9",
         "train --fleet mqtt:no",
-        "train --resume no",
+        "resume no",
         "serve --fleet mqtt:no",
         "runs no",
         "watch no",
         "dashboard no",
-        "device list --store no",
+        "keys list --store no",
         "relay a0 --broker no",
-        "deploy a0 --main no.py",
-        "scale no.csv",
+        "board deploy a0 --main no.py",
+        "data scale no.csv",
         "hil --hardware-map no.yaml",
         "--with no.py train",
     ],

@@ -1,4 +1,4 @@
-"""`tern device records` reads and writes the records of a board and a CSV, without a board."""
+"""`tern board records` reads and writes the records of a board and a CSV, without a board."""
 
 import numpy as np
 import pytest

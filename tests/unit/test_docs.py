@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness.pages import anchors
 
-from ternhost.cli import build_parser
+from ternhost.cli.tree import build_parser
 from ternhost.extensions import EXTENSIONS
 
 ROOT = Path(__file__).parents[2]

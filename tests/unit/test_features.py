@@ -94,7 +94,7 @@ def test_a_scale_is_computed_from_recordings(tmp_path, tern):
     path = tmp_path / "public.csv"
     path.write_text("x,y,z\n" + recordings())
     # 8192 steps of a sensor for 1, and a fourth channel for the length of the vector.
-    words = ["scale", str(path), "--times", "8192", "--json", "--length"]
+    words = ["data", "scale", str(path), "--times", "8192", "--json", "--length"]
 
     scale = tern(*words).json["scale"]
 

@@ -142,7 +142,7 @@ def test_what_makes_no_sense_is_refused(options):
 @pytest.mark.parametrize(
     ("most", "measure", "hint"),
     [
-        (10**6, ledger.EPSILON, "tern provision --budget E --delta D"),
+        (10**6, ledger.EPSILON, "tern board provision --budget E --delta D"),
         (10, ledger.RHO, "use a cheaper card"),
     ],
     ids=["another measure", "too little for a report"],

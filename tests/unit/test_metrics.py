@@ -142,14 +142,14 @@ def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
     refused.
     """
     port = str(free_port())
-    fleet = ["--fleet", "simulated:600", "--dataset", "iris", "--reports", "600"]
-    train = ["train", *fleet, "--no-report", "--quiet", "--metrics", port]
+    fleet = ["--fleet", "simulated:600", "--dataset", "iris"]
+    serve = ["serve", *fleet, "--rounds", "1", "--no-report", "--quiet", "--metrics", port]
 
-    tern(*train)
+    tern(*serve)
 
     figures = page_at(port)
     assert "tern_reports_accepted 600.0" in figures
     assert "tern_report_epsilon 2.0" in figures
 
-    refused = tern(*train, code=USAGE)
+    refused = tern(*serve, code=USAGE)
     assert f"port {port}" in refused.err

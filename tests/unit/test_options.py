@@ -104,7 +104,7 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
 @pytest.mark.parametrize(
     "command",
     [
-        "train --algorithm fedavg --optimiser adam",
+        "train fedavg --optimiser adam",
         "train --mechanism duchi --window best",
         "train --epsilon 1 --epsilons 1:0.5,2:0.5",
         "infer --classifier runs/a --held-out 0.5",

@@ -34,7 +34,7 @@ OUTSIDE = Path(__file__).parent.parent / "outside"
 TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
 SIGNS = [
     *TRAIN,
-    *["--algorithm", "signs", "--dead-zone", "0.01", "--mechanism", "flipped", "--flip", "0.2"],
+    *["signs", "--dead-zone", "0.01", "--mechanism", "flipped", "--flip", "0.2"],
 ]
 SIMULATED = ["--fleet", "simulated:100", "--no-report"]
 
@@ -237,7 +237,7 @@ def test_the_hint_of_an_interrupted_run_names_the_files_of_its_extensions(
     hint_of_interrupted_run,
 ):
     named = " ".join(word.replace("=", " ") for word in [*WITH, "--with=crowd.py"])
-    assert hint_of_interrupted_run == f"go on with: tern {named} train --resume cut"
+    assert hint_of_interrupted_run == f"go on with: tern {named} resume cut"
 
 
 @pytest.mark.usefixtures("hint_of_interrupted_run")
@@ -248,7 +248,7 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, monkeypatch, na
     with monkeypatch.context() as missing:
         missing.delitem(registry._places, name)
         missing.delitem(registry._loaded, name)
-        refused = tern("train", "--resume", "cut", code=USAGE)
+        refused = tern("resume", "cut", code=USAGE)
     assert f"needs the {registry.what} '{name}'" in refused["error"]
     assert "tern --with FILE.py" in str(refused)
 

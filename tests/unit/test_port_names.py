@@ -63,16 +63,16 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_p
     plugged(METER)
     main, store = tmp_path / "main.py", str(tmp_path / "store")
     main.write_text("import tern.update\n")
-    tern("device", "add", "7", "--store", store)
+    tern("keys", "add", "7", "--store", store)
     package = ["--store", store, "--machine", "pico", "--main", str(main)]
     commands = [
-        ["device", "ping", name],
-        ["device", "ping", "--fleet", f"port:{name}"],
+        ["board", "ping", name],
+        ["board", "ping", "--fleet", f"port:{name}"],
         ["train", "--store", store, "--fleet", f"port:{name}"],
-        ["update", "7", *package, "--board", name],
+        ["board", "update", "7", *package, "--board", name],
     ]
     if code == 3:  # a port that is not there
-        commands.append(["deploy", name])
+        commands.append(["board", "deploy", name])
     else:
         commands.append(["relay", name, "--broker", str(tmp_path)])
     messages = {tern(*command, code=code).err for command in commands}

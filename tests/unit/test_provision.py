@@ -22,7 +22,7 @@ ONE = 16384  # 1.0 as Q1.14
 
 
 def member(*options):
-    """The member that these options of `tern provision --device 7` describe."""
+    """The member that these options of `tern board provision --device 7` describe."""
     parser = argparse.ArgumentParser()
     member_options.add_options(parser, required=False)
     return member_options.member_of(parser.parse_args(["--device", "7", *options]))
@@ -66,7 +66,9 @@ def test_an_impossible_policy_is_refused(words):
 
 def test_a_refused_provisioning_leaves_no_store(tmp_path):
     store = tmp_path / "store.sqlite"
-    assert main(["provision", "/dev/null", "--store", str(store), "--device", "7"]) == USAGE
+    assert (
+        main(["board", "provision", "/dev/null", "--store", str(store), "--device", "7"]) == USAGE
+    )
     assert not store.exists()
 
 

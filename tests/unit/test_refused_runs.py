@@ -111,7 +111,7 @@ def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(
         words = [*fleet(), "--dataset", "iris", "--rounds", "40", "--name", "mine"]
         tern("train", *words, code=errors.INTERRUPTED)
 
-    tern("train", "--resume", "mine", code=errors.REFUSED)
+    tern("resume", "mine", code=errors.REFUSED)
     assert_nothing_is_left()
 
 

@@ -69,7 +69,7 @@ def test_a_board_needs_a_firmware_if_it_is_silent_or_only_its_boot_rom_prints(pr
         "deploy PORT",
         "up PORT --store s.sqlite --device 7 --dataset flights --yes",
         "provision PORT --store s.sqlite --device 7 --dataset flights",
-        "device records PORT",
+        "board records PORT",
     ],
 )
 def test_no_command_waits_without_a_limit_for_a_port_that_prints(tern, here, command):

@@ -115,7 +115,7 @@ def test_a_run_without_its_directory_is_resumed(command, interrupted_after_round
     interrupted_after_round(1, "train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
     shutil.rmtree("runs/mine")
 
-    result = command("train", "--resume", "other/s.sqlite", "--no-report", code=0).result
+    result = command("resume", "other/s.sqlite", "--no-report", code=0).result
 
     assert (Path(result["directory"]) / "result.json").exists()
 
@@ -170,9 +170,9 @@ def test_an_interrupted_run_is_resumed_to_its_end(interrupted_after_round, comma
     """
     ended = interrupted_after_round(2, "train", *BOARDS, "--name", "mine")
     assert ended.code == errors.INTERRUPTED
-    assert ended.result["hint"] == "go on with: tern train --resume mine"
+    assert ended.result["hint"] == "go on with: tern resume mine"
 
-    resume = ["train", "--resume", "runs/mine/store.sqlite", "--no-report"]
+    resume = ["resume", "runs/mine/store.sqlite", "--no-report"]
     result = command(*resume, code=0).result
     assert (result["rounds"], result["reports"]) == (4, 40)
     assert result["epsilon_spent"] == [[2.0, 40]], "all 40 devices paid epsilon 2, and none twice"
@@ -193,7 +193,7 @@ def test_a_run_can_be_abandoned_for_another(command, interrupted_after_round):
     assert result["epsilon_before"] == 0, "boards that are made for a run have spent nothing"
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {"a": ABANDONED, "b": FINISHED}
-    command("train", "--resume", "a", code=errors.USAGE)
+    command("resume", "a", code=errors.USAGE)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_run_can_be_abandoned_for_another(command, interrupted_after_round):
 def test_a_resumed_run_keeps_its_options(words, command, interrupted_after_round):
     interrupted_after_round(1, "train", *SIMULATED, "--name", "a")
     command(*words, "--resume", "a", code=errors.USAGE)
-    command("train", "--resume", "a", "--no-report", "--fleet", "simulated:40", code=0)
+    command("resume", "a", "--no-report", "--fleet", "simulated:40", code=0)
 
 
 KILLED_AT_THE_FIRST_BOARD = """
@@ -234,7 +234,7 @@ def test_a_run_killed_while_boards_are_made_is_resumed(command):
     subprocess.run([*program, *words], env=environment)
     assert stored_run("a").status == PREPARING
 
-    result = command("train", "--resume", "a", "--no-report", code=0).result
+    result = command("resume", "a", "--no-report", code=0).result
 
     # All 40 devices have paid epsilon 2 for one report each.
     assert (result["reports"], result["epsilon_spent"]) == (40, [[2.0, 40]])
@@ -310,7 +310,7 @@ def test_a_board_with_another_key_leaves_no_run(provisioned, command):
 
     failed = command("train", *fleet, code=errors.REFUSED).result
 
-    assert "tern provision BOARD --store" in failed["hint"]
+    assert "tern board provision BOARD --store" in failed["hint"]
     assert not Path("runs").exists()
     assert command("runs", "keys.sqlite").result == {"runs": []}
 

@@ -57,7 +57,7 @@ def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     """`tern serve` asks rounds up to a total number. Started again with the same total it asks
     none; with a larger one it continues the same run with the next round.
     """
-    words = [*FLEET, "--algorithm", algorithm]
+    words = [*FLEET, algorithm]
     first = command(*words, "--rounds", "2", code=0)
     assert (first.last["rounds"], first.ended_rounds) == (2, [1, 2])
 
@@ -79,11 +79,11 @@ def test_a_continued_run_equals_one_without_a_stop(command):
     assert stopped["epsilon_paid"] == whole["epsilon_paid"] == 12  # six reports at epsilon 2
 
 
-@pytest.mark.parametrize("words", [["--model", "svm"], ["--algorithm", "fedavg"]])
+@pytest.mark.parametrize("words", [["--model", "svm"], ["fedavg"]])
 def test_a_store_has_one_served_model(command, words):
     command(*FLEET, "--rounds", "1")
     refused = command(*FLEET, "--rounds", "2", *words, code=errors.USAGE).last
-    assert "--new-model" in refused["hint"]
+    assert "--anew" in refused["hint"]
 
 
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():

@@ -19,7 +19,7 @@ from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
 FLEET = ["--fleet", "simulated:50", "--dataset", "iris", "--no-report"]
-RUN = ["train", *FLEET, "--reports", "50", "--algorithm", "fedsgd", "--epsilon", ".1", "--json"]
+RUN = ["train", *FLEET, "--reports", "50", "fedsgd", "--epsilon", ".1", "--json"]
 STORED = [*RUN, "--store", "f.sqlite"]
 
 
@@ -104,7 +104,7 @@ def test_a_resumed_run_has_the_same_result_and_cost(tern, pure_for_life, monkeyp
         patched.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
         tern(*words, code=errors.INTERRUPTED)
 
-    resumed = tern("train", "--resume", "mine", "--json").json
+    resumed = tern("resume", "mine", "--json").json
     assert resumed["weights"] == whole["weights"]
     assert pure_for_life(*STORED) == pytest.approx(0.2), "after one run, and not two"
 
@@ -130,7 +130,7 @@ def test_a_served_simulated_fleet_goes_on_after_another_run_of_its_store(tern, s
     """A service and another run share a store and its numbers of rounds. The service, started
     again, goes on with its own next round, after the one of the other run.
     """
-    fleet = [*FLEET, "--algorithm", "fedsgd", "--store", "f.sqlite"]
+    fleet = [*FLEET, "fedsgd", "--store", "f.sqlite"]
     serve = ["serve", *fleet, "--quiet", "--name", "served"]
     tern(*serve, "--rounds", "2")
     tern(*STORED)  # one round

@@ -14,7 +14,7 @@ from ternhost.watch import words
 
 ROOT = Path(__file__).parents[2]
 REMEDIES = json.loads((ROOT / "host/ternhost/reach/refusals.json").read_text())
-ERASING = re.compile(r"flash --erase|erase the board|new id|new ID|tern provision")
+ERASING = re.compile(r"board flash --erase|erase the board|new id|new ID|tern board provision")
 
 
 def test_no_remedy_for_a_spent_budget_erases_a_board():

@@ -100,7 +100,7 @@ class HostileBoard(Port):
             os.close(end)
 
 
-@pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "device list --store {}"])
+@pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "keys list --store {}"])
 def test_the_texts_in_a_store_are_escaped(tmp_path, command, tern):
     """A store keeps names that boards sent. These names clear the screen, and add a line "round 9:
     ..." as if tern had printed it; every command that lists them shows them as text.
@@ -124,7 +124,7 @@ def board(request):
 
 
 @pytest.mark.parametrize(
-    "command", ["device info {}", "device info {} --json", "monitor {} --seconds 1 --every 0.3"]
+    "command", ["board info {}", "board info {} --json", "board monitor {} --seconds 1 --every 0.3"]
 )
 def test_the_text_of_a_board_is_escaped(board, command, tern):
     printed = tern(*command.format(board.port).split())
@@ -145,6 +145,6 @@ def test_the_list_of_boards_is_escaped(board, tern, monkeypatch):
     info = ListPortInfo(board.port)
     info.vid, info.pid, info.serial_number = 0x2E8A, 0x0005, "1\x1b[2J"
     monkeypatch.setattr(list_ports, "comports", lambda: [info])
-    printed = tern("devices")
+    printed = tern("board", "list")
     assert "evil" in printed.out or "pico" in printed.out
     assert control_characters(printed.out + printed.err) == []

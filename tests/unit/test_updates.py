@@ -81,7 +81,15 @@ def store(store):
 
 
 def refused(tern, *arguments):
-    words = ("update", *map(str, arguments), "--machine", "emulated", "--board", "/dev/none")
+    words = (
+        "board",
+        "update",
+        *map(str, arguments),
+        "--machine",
+        "emulated",
+        "--board",
+        "/dev/none",
+    )
     return tern(*words, code=USAGE).err
 
 
@@ -95,4 +103,4 @@ def test_a_sleeping_board_is_not_updated(store, tmp_path, tern):
     program.write_text("import tern.update\n")
     message = refused(tern, 1, 2, "--store", store, "--main", program)
     assert "the board of device 2 sleeps (--wake-s 3600)" in message
-    assert "tern deploy BOARD --main FILE" in message
+    assert "tern board deploy BOARD --main FILE" in message

@@ -35,7 +35,7 @@ def missing_commands(part):
     ("package", "commands"),
     [
         ("terngateway", ["gateway"]),
-        ("ternpapers", ["experiment"]),
+        ("ternpapers", ["papers"]),
         ("ternviews", []),
         ("ternbench", ["bench"]),
     ],

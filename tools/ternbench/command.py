@@ -7,13 +7,14 @@ Each action, such as `tern bench latency`, is in a module of its own with a func
 from typing import Any
 
 from ternbench import battery_command, energy_command, latency_command
-from ternhost.command import add_command
+from ternhost.command import add_group
+
+HEADING = "Measure"  # of tern --help
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern bench` and its actions to the commands."""
     summary = "measure latency, energy and battery life of boards"
-    parser = add_command(subparsers, "bench", summary, "tern bench latency --fleet pico-emulated:1")
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    actions = add_group(subparsers, "bench", summary, "tern bench latency --fleet pico-emulated:1")
     for module in (latency_command, energy_command, battery_command):
         module.add_action(actions)

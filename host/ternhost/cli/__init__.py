@@ -1,9 +1,4 @@
-"""The `tern` command: runs a command's module, and turns errors into a message and an exit code.
-
-A command module defines `add_parser(subparsers)`, which calls `add_command` and sets `func(args) ->
-int` as a default of the parser. Only the module of the named command is imported; that module
-imports extras and slow packages when it runs.
-"""
+"""The `tern` command: runs a command, and turns errors into a message and an exit code."""
 
 import argparse
 import contextlib
@@ -13,43 +8,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn
 
 from ternhost import errors, extras
-from ternhost.cli import plugins
+from ternhost.cli import everywhere, plugins
+from ternhost.cli.everywhere import Everywhere
+from ternhost.cli.tree import COMMANDS, build_parser
 from ternhost.command import help_hint, print_line
 from ternhost.errors import TernError, UsageError
 from ternhost.options import flag
-from ternhost.registry import Registry
-
-
-class Command(Protocol):
-    """The module of a command."""
-
-    def add_parser(self, subparsers: Any) -> None:
-        """Add the command's parser to those of argparse."""
-
-
-# The modules of the core's commands. Those of other packages are entry points.
-_OWN = {
-    "demo": "ternhost.cli.demo",
-    "train": "ternhost.cli.running:TRAIN",
-    "infer": "ternhost.cli.running:INFER",
-    "runs": "ternhost.cli.runs",
-    "privacy": "ternhost.cli.privacy",
-    "collect": "ternhost.cli.running:COLLECT",
-    "card": "ternhost.cli.card",
-    "cache": "ternhost.cli.cache",
-    "plan": "ternhost.cli.plan",
-    "serve": "ternhost.cli.serve",
-    "broker": "ternhost.reach.broker.commands",
-    "dashboard": "ternhost.watch.dashboard_command",
-    "watch": "ternhost.watch.watch_command",
-}
-COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)
 
 _NOTHING_THERE = "check the path: nothing is there"
 _OTHER_PATH = "name another path"
@@ -78,85 +47,6 @@ _STORAGE_ERRNOS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises UsageError, so that its errors are reported like all others."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Make a parser with argparse's parameters, whose help keeps the line breaks of texts."""
-        if "formatter_class" not in kwargs:
-            kwargs["formatter_class"] = argparse.RawDescriptionHelpFormatter
-        super().__init__(*args, **kwargs)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise UsageError, where argparse would print the message and exit."""
-        raise UsageError(message, hint=help_hint(self.prog))
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments as argparse does, but refuse unknown ones with the help of their command.
-
-        argparse itself would name the help of `tern` as a whole.
-        """
-        namespace, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            raise UsageError(
-                f"unrecognized arguments: {' '.join(unknown)}", hint=help_hint(namespace.prog)
-            )
-        return namespace
-
-
-def build_parser(names: Iterable[str] | None = None) -> Parser:
-    """Build the parser of `tern`.
-
-    names: of the commands that it has; None for all. A command whose package or module is missing is
-    listed with a text that says so.
-    """
-    # `tern` itself.
-    summary = "Federated learning on microcontrollers under exact local differential privacy."
-    epilog = "example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:"
-    for code, meaning in errors.EXIT_CODES.items():
-        epilog += f"\n  {code:<4} {meaning}"
-    parser = Parser(prog="tern", description=summary, epilog=epilog)
-    about = f"tern {version('tern-ldp')}"
-    parser.add_argument(
-        "--version", action="version", version=about, help="show the version and exit"
-    )
-    text = "register the algorithms, mechanisms, optimisers, fleets and links that FILE.py defines"
-    parser.add_argument(plugins.FLAG, metavar="FILE.py", action="append", help=text)
-
-    # Its commands.
-    subparsers = parser.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", required=True
-    )
-    if names is None:
-        names = COMMANDS
-        for name, package in COMMANDS.missing.items():
-            subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
-    for name in names:
-        try:
-            COMMANDS[name].add_parser(subparsers)
-        except ModuleNotFoundError as error:  # the other commands still work
-            subparsers.add_parser(name, help=f"missing: there is no {error.name}")
-    return parser
-
-
-def _commands_needed(argv: Sequence[str]) -> Iterable[str]:
-    """Return the commands whose parsers a command line needs: the one that it names, or all.
-
-    Importing the module of a command takes time, so the others are not imported. --version needs
-    none. Raises UsageError for a command whose package is missing.
-    """
-    if argv[:1] == ["--version"]:
-        return ()
-    words = [argument for argument in argv if not argument.startswith("-")]
-    if not words or not words[0]:
-        return COMMANDS
-    command = words[0]
-    COMMANDS.require_package(command)
-    if command not in COMMANDS:
-        return COMMANDS  # so that the error lists all of them
-    return (command,)
-
-
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
     """Print an error on standard error and, with --json, as an object on standard output.
 
@@ -182,27 +72,28 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(errors.TERMINATED)
 
 
-def _run(argv: Sequence[str]) -> int:
-    """Parse the command line, run its command, and return the exit code.
+def _run(options: Everywhere) -> int:
+    """Load the files of --with, run the command of the command line, and return the exit code.
 
     Every TernError gets a hint; commands in the hint repeat the --with options of this command
     line.
     """
-    extension_files, argv = plugins.load_named(argv)
-    args = argparse.Namespace(prog="tern")
+    for path in options.files:
+        plugins.load(path)
+    args = argparse.Namespace(prog="tern", json=options.json, quiet=options.quiet)
     try:
-        parser = build_parser(_commands_needed(argv))
-        args = parser.parse_args(argv, args)
-        _require_values(args, argv)
+        parser = build_parser(options.words)
+        args = parser.parse_args(options.words, args)
+        _require_values(args, options.words)
         return int(args.func(args))
     except argparse.ArgumentError as error:
         # It is about the making of the parser: argparse reports wrong arguments by `Parser.error`.
-        text = f"two options of 'tern {argv[0]}' have one name: {error}"
+        text = f"two options of 'tern {options.words[0]}' have one name: {error}"
         hint = "rename the option of the file or package that extends tern"
         raise UsageError(text, hint=hint) from error
     except TernError as error:
         hint = error.hint or error.remedy or help_hint(args.prog)
-        error.hint = plugins.with_files(hint, extension_files, COMMANDS)
+        error.hint = plugins.with_files(hint, options.files, COMMANDS)
         raise
     except ImportError as error:
         explained = extras.explained(error)
@@ -213,12 +104,12 @@ def _run(argv: Sequence[str]) -> int:
         sys.stdout.flush()  # here, so that main() handles a closed pipe or a full disk
 
 
-def _require_values(args: argparse.Namespace, argv: Sequence[str]) -> None:
+def _require_values(args: argparse.Namespace, words: Sequence[str]) -> None:
     """Raise UsageError if an option or an argument is an empty text.
 
-    args: the values that were parsed. argv: the words of the command line.
+    args: the values that were parsed. words: those of the command line.
     """
-    options_given = {word.partition("=")[0] for word in argv}  # of --name=value the name
+    options_given = {word.partition("=")[0] for word in words}  # of --name=value the name
     for name, value in vars(args).items():
         if value == "":
             is_option = flag(name) in options_given
@@ -262,12 +153,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
-    as_json = _asks_for_json(arguments)
+    as_json = everywhere.JSON in arguments
     previous_handler = None
     with contextlib.suppress(ValueError):  # only the main thread may set a signal handler
         previous_handler = signal.signal(signal.SIGTERM, _terminate)
     try:
-        return _run(arguments)
+        return _run(everywhere.taken_from(arguments))
     except TernError as error:
         return _report(error.exit_code, error.message, error.hint, as_json=as_json)
     except KeyboardInterrupt:
@@ -288,15 +179,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if previous_handler is not None:
             signal.signal(signal.SIGTERM, previous_handler)
-
-
-def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments contain --json, or a prefix of it, which argparse accepts, too."""
-    for argument in arguments:
-        names_an_option = len(argument) > len("--")
-        if names_an_option and "--json".startswith(argument):
-            return True
-    return False
 
 
 def _report_os_error(error: OSError, as_json: bool) -> int:

@@ -8,6 +8,8 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
 from ternhost.terminal import confirm
 
+HEADING = "Set up"  # of tern --help
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern cache` and its action to the commands."""

@@ -13,20 +13,21 @@ from typing import Any
 
 from tern.card import PROJECTION, Card
 from ternhost.cli import account, named
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.privacy import cards, certify, matrix, mechanisms, projection
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
 
+HEADING = "Mechanisms"  # of tern --help
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern card` and its actions to the commands."""
     summary = "design, certify and show cards, the integer tables of mechanisms"
     example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
-    card = add_command(subparsers, "card", summary, example)
-    actions = card.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    actions = add_group(subparsers, "card", summary, example)
     _add_design(actions)
     _add_certify(actions)
     _add_show(actions)

@@ -4,9 +4,12 @@ import argparse
 from typing import Any
 
 from ternhost import datasets
-from ternhost.cli import build_parser, running
+from ternhost.cli import running
+from ternhost.cli.tree import build_parser
 from ternhost.command import add_command, add_option, print_line
 from ternhost.errors import OK
+
+HEADING = "Set up"  # of tern --help
 
 _BOARDS = 8
 _REPORTS = 20_000
@@ -29,15 +32,14 @@ def run(args: argparse.Namespace) -> int:
     """
     command = [
         "train",
-        "--algorithm=fedsgd",
+        "fedsgd",
         f"--dataset={_DATASET}",
         f"--fleet=emulated:{args.boards}",
         f"--reports={args.reports}",
         f"--epsilon={args.epsilon}",
     ]
-    if args.json:
-        command.append("--json")
-    train_args = build_parser(["train"]).parse_args(command)
+    everywhere = argparse.Namespace(json=args.json, quiet=args.quiet)
+    train_args = build_parser(command).parse_args(command, everywhere)
     code = running.run(train_args)
     if code == OK and not args.json:
         _print_comparison(args)

@@ -26,6 +26,8 @@ from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
 
+HEADING = "Learn"  # of tern --help
+
 # Options that only some kinds of plans have.
 _OF_A_FLEET = ("records", "unit", "life", "delta", "public", "data")  # only with --devices
 _OF_ONE_REPORT = ("epsilon", "goal", "reports")  # only without --devices
@@ -74,7 +76,7 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
     add_option(records, "--dataset D", f"{text} (default: synthetic-logistic)")
     text = "synthetic records of N features, the constant included"
     add_option(records, "--dimension N", text, type=int)
-    text = "with --devices: CSV file of public records that resemble the devices', as 'tern provision --records' takes"
+    text = "with --devices: CSV file of public records that resemble the devices', as for 'tern board provision'"
     add_option(records, "--data FILE", text)
 
 

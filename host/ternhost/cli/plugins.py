@@ -10,46 +10,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ternhost.cli.everywhere import WITH
 from ternhost.errors import TernError, UsageError
 from ternhost.registry import LOADED_FILES
-
-FLAG = "--with"
-
-
-def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Load the Python files of the --with options, which stand before the command.
-
-    argv: the command line. Returns the paths of the files, and the command line without these
-    options. Raises UsageError for a file that cannot be loaded, and for a --with after the command.
-    """
-    files = []
-    remaining = list(argv)
-    while remaining and remaining[0].partition("=")[0] == FLAG:
-        # Either --with=FILE.py or --with FILE.py.
-        _flag, equals_sign, path = remaining.pop(0).partition("=")
-        if not equals_sign and remaining:
-            path = remaining.pop(0)
-        load(path)
-        files.append(path)
-
-    # The same option later on: --with=X.py or --with X.py, where X.py is a whole word.
-    misplaced = re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(remaining))
-    if misplaced:
-        path = misplaced[1]
-        hint = f"tern {FLAG} {path} {remaining[0]} ..."
-        raise UsageError(f"{FLAG} {path} must stand before the command", hint=hint)
-    return files, remaining
 
 
 def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
     """Return a hint with the --with options of this start inserted into its command lines.
 
-    So the user can copy a command line such as "tern train --resume mine" as it stands. hint: words
+    So the user can copy a command line such as "tern resume mine" as it stands. hint: words
     for the user. files: the paths of the options. commands: the names of tern's commands.
     """
     command_start = "tern "
     for path in files:
-        command_start += f"{FLAG} {shlex.quote(path)} "
+        command_start += f"{WITH} {shlex.quote(path)} "
 
     def replacement(_match: re.Match[str]) -> str:
         """Return the new text; as a function, since re.sub would read backslashes in a text."""
@@ -70,7 +44,7 @@ def load(path: str) -> None:
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         raise UsageError(
-            f"there is no Python file {path!r}", hint=f"tern {FLAG} FILE.py COMMAND ..."
+            f"there is no Python file {path!r}", hint=f"tern {WITH} FILE.py COMMAND ..."
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

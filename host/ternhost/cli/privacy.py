@@ -14,6 +14,8 @@ from ternhost.run import directory as run_directory
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts
 
+HEADING = "Look"  # of tern --help
+
 _PLANNED = ("train", "collect", "infer", "serve")
 
 
@@ -88,7 +90,7 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
         return gather.of_board(args.what), Path(f"privacy-{_file_name(args.what)}")
     except UsageError as error:
         text = f"there is no run, no store and no board {args.what!r}: {error.message}"
-        hint = "'tern runs' lists runs, 'tern devices' lists boards"
+        hint = "'tern runs' lists runs, 'tern board list' lists boards"
         raise UsageError(text, hint=hint) from error
 
 
@@ -97,13 +99,14 @@ def _plan(words: list[str]) -> Facts:
 
     words: the command that would begin it, with its options, such as ["train", "--epsilon", "1"].
     """
-    from ternhost.cli import build_parser, running
+    from ternhost.cli import running
+    from ternhost.cli.tree import build_parser
 
     if not words or words[0] not in _PLANNED:
         text = f"--plan takes a command: {', '.join(_PLANNED)}"
         raise UsageError(text, hint="such as: --plan train --epsilon 1")
     command = words[0]
-    args = build_parser([command]).parse_args(words)
+    args = build_parser(words).parse_args(words)
     if command == "serve":
         options = running.parsed(args, ALGORITHMS, served=True)
     else:

@@ -1,20 +1,22 @@
-"""The commands that run an algorithm: `tern train`, `tern collect` and `tern infer`.
+"""The commands that run a learner to its end: `tern train`, `tern collect` and `tern infer`.
 
-Their parsers are made from the options of their algorithms.
+Their parsers are made from the options of their learners. A command has a page of help with the
+options that its learners share, and one for each learner with the options of its own.
 """
 
+from __future__ import annotations
+
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.command import add_command, add_option, print_result, warn
-from ternhost.errors import UsageError
+from ternhost.command import add_command, print_result, warn
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule
-from ternhost.privacy import mechanisms
+from ternhost.options import option
 from ternhost.run import result as results
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions, classes_of_run, default_fleet
@@ -22,203 +24,245 @@ from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 
-if TYPE_CHECKING:
-    from ternhost.watch.metrics import Metrics
+# Options of learners that stand on the page of the command, since they say what a run is about.
+# All others stand on the pages of their learners.
+_ABOUT_THE_RUN = ("data", "dataset", "model", "seed", "unit", "epsilon", "run_epsilon", "life")
+OF_RESUME = ("after_round",)  # only a run that goes on has them
 
-NAME = "name of the run and of its directory in runs (default: the time)"
-METRICS = "serve metrics for Prometheus on this loopback port ('tern watch' writes a dashboard and alerts)"
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where a run is kept."""
+
+    name: str | None = option(
+        None,
+        "name of the run and of its directory in runs",
+        metavar="NAME",
+        shown="the time",
+        group="result",
+    )
+    store: str | None = option(
+        None,
+        "file with the fleet's keys and rounds",
+        metavar="FILE",
+        shown="the fleet's own, or one in the run's directory",
+        group="result",
+    )
+    anew: bool = option(
+        False,
+        "abandon what is unfinished in the store, and begin anew; keys and rounds stay",
+        group="result",
+    )
+    report: bool = option(True, "write no pictures and no report.html", group="result")
 
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A command that runs those algorithms whose `command` is its name, by default the first one."""
+    """A command that runs those learners whose `command` is its name."""
 
     name: str
     summary: str
     example: str
+    heading: str = "Learn"
 
     def add_parser(self, subparsers: Any) -> None:
-        """Add the command's parser, with the options of all of its algorithms."""
+        """Add the command's parser, and one for each of its learners if there are several."""
+        learners = algorithms_of(self.name)
         parser = add_command(subparsers, self.name, self.summary, self.example, run)
+        parser.set_defaults(learner=None)
+        shared = (*classes_of_run(), PlaceOptions)
+        fleet = default_fleet(self.name)
+        if len(learners) > 1:
+            add_pages_of_learners(parser, learners, shared, _default_learner(learners))
+            add_run_options(parser, learners, shared, fleet)
+        else:  # the options of the only learner stand on the page of the command
+            add_run_options(parser, learners, shared, fleet, shows_all=True)
 
-        # The algorithms and their options.
-        algorithms = algorithms_of(self.name)
-        if len(algorithms) > 1:
-            default = next(iter(algorithms))
-            if "direct" in algorithms:
-                default = "direct or fedsgd, by data and options"
-            text = f"algorithm to run (default: {default})"
-            add_option(parser, "--algorithm", text, choices=tuple(algorithms))
-        option_classes = [algorithm.Options for algorithm in algorithms.values()]
-        fields.add_arguments(parser, *option_classes, *classes_of_run(), leave_out=("fleet",))
 
-        # The run itself.
-        self._add_place(parser.add_argument_group("the run"))
-        add_option(parser, "--metrics PORT", METRICS, type=int)
-        add_option(parser, "--quiet", "print no progress, only warnings")
+def add_run_options(
+    parser: argparse.ArgumentParser,
+    learners: Mapping[str, type[Learner]],
+    shared: Sequence[Any],
+    fleet: str | None,
+    leave_out: Collection[str] = OF_RESUME,
+    shows_all: bool = False,
+) -> None:
+    """Add the options of learners and of every run to the parser of a command.
 
-        # The options of mechanisms come last: one is left out if there is one of the same name.
-        has_mechanisms = any(hasattr(options, "mechanism") for options in option_classes)
-        if has_mechanisms:
-            mechanisms.add_options(parser)
-        parser.set_defaults(command=self.name)
+    The help shows those that say what a run is about. The parser takes all others, too: an option
+    that only some learners have selects among them.
 
-    def _add_place(self, group: Any) -> None:
-        """Add the options that say on which devices the run takes place, and where it is stored.
+    shared: dataclasses of options that all learners share. fleet: the default of --fleet; None: it
+    has none. leave_out: names of options that the command does not take. shows_all: whether the
+    help shows all options of learners.
+    """
+    classes = [learner.Options for learner in learners.values()]
+    shared_names = {name for each in shared for name in fields.names_of(each)}
+    left_out = shared_names | set(leave_out)
+    shown = None if shows_all else _ABOUT_THE_RUN
+    fields.add_arguments(parser, *classes, only=shown, leave_out=left_out)
+    fields.add_arguments(parser, *shared, leave_out={*leave_out, "fleet"})
+    _add_fleet(parser, fleet)
+    if not shows_all:
+        hidden_left_out = {*left_out, *_ABOUT_THE_RUN}
+        fields.add_arguments(parser, *classes, leave_out=hidden_left_out, hidden=True)
 
-        group: the argument group of the parser that gets them.
-        """
-        text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
-        add_option(group, "--fleet KIND", text, metavar="KIND:...")
-        add_option(group, "--name NAME", NAME)
-        text = "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
-        add_option(group, "--store FILE", text)
-        add_option(group, "--anew", "abandon an unfinished run of the store, and begin a new one")
-        text = (
-            "resume this run: its name, directory or store; with --fleet if its boards have moved"
+
+def _add_fleet(parser: argparse.ArgumentParser, default: str | None) -> None:
+    """Add the option --fleet with this default."""
+    for declared in fields.options_of(RunOptions):
+        if declared.name == "fleet":
+            groups = {group.title: group for group in parser._action_groups}
+            group = groups.get(declared.group) or parser.add_argument_group(declared.group)
+            declared.with_default(default).add_to(group)
+
+
+def add_pages_of_learners(
+    parser: argparse.ArgumentParser,
+    learners: Mapping[str, type[Learner]],
+    shared: Sequence[Any],
+    default: str,
+    leave_out: Collection[str] = OF_RESUME,
+    own_page: bool = True,
+) -> None:
+    """Add a parser for each learner of a command: `tern train fedsgd`.
+
+    Its help shows the learner's own options. It takes those of all learners and of every run, too,
+    so that an option of another learner is refused by a message that names its learners.
+
+    shared, leave_out: as in `add_run_options`. default: which learner runs if none is named.
+    own_page: False if the learner's own options stand on the page of another command.
+    """
+    title = f"learners (default: {default})"
+    parser.usage = f"{parser.prog} [OPTION ...] [LEARNER [OPTION ...]]"
+    children = parser.add_subparsers(
+        title=title, dest="learner", metavar="LEARNER", prog=parser.prog
+    )
+    shared_names = {name for each in shared for name in fields.names_of(each)}
+    all_classes = [learner.Options for learner in learners.values()]
+    for name, learner in learners.items():
+        hints = [f"It also takes the options of '{parser.prog} --help'."]
+        if not own_page:
+            hints.append(f"Those of its own stand in 'tern {learner.command} {name} --help'.")
+        child = children.add_parser(
+            name,
+            help=learner.about,
+            usage=f"{parser.prog} {name} [OPTION ...]",
+            description=f"{learner.about[:1].upper()}{learner.about[1:]}.",
+            epilog="\n".join([*hints, "example:", f"  {parser.prog} {name} {learner.example}"]),
         )
-        add_option(group, "--resume RUN", text)
-        add_option(group, "--no-report", "write no pictures and no report.html")
+        child.set_defaults(**{**parser._defaults, "learner": name, "prog": child.prog})
+        own_names: set[str] = set()
+        if own_page:
+            own_names = fields.names_of(learner.Options) - shared_names - set(_ABOUT_THE_RUN)
+            fields.add_arguments(child, learner.Options, only=own_names, absent=argparse.SUPPRESS)
+        others = (*shared, *all_classes)
+        # The values of options before the name of the learner stay.
+        fields.add_arguments(
+            child,
+            *others,
+            leave_out={*own_names, *leave_out},
+            hidden=True,
+            absent=argparse.SUPPRESS,
+        )
+
+
+def _default_learner(learners: Mapping[str, type[Learner]]) -> str:
+    """Return which learner a command chooses, in words."""
+    if "direct" in learners:
+        return "direct or fedsgd, by data and options"
+    return f"{next(iter(learners))}, or by the options"
 
 
 TRAIN = RunCommand(
     "train",
     "train a model on a fleet under local differential privacy",
-    """tern train --fleet emulated:8 --epsilon 2 --reports 20000 --group 500
-    tern train --mechanism pm-sub --levels 15 --epsilon 4 --fleet emulated:2 --reports 2000 --json
-    tern train --epsilons 1:0.5,2:0.3,4:0.2 --fleet simulated:100000 --reports 100000 --json
-    tern train --algorithm fedavg --mechanism pdpm --epsilon 8 --tau 0.25 --local-epochs 2 --fleet emulated:4
-    tern train --algorithm hiera --dataset synthetic-linear --model linear --epsilon 8 --fleet mqtt:my-broker
-    tern train --resume 20260102-030405""",
+    """tern train --data flights --fleet emulated:8 --epsilon 2
+    tern train --unit record --run-epsilon 4 --fleet simulated:20
+    tern train fedsgd --mechanism pm-sub --epsilon 4 --reports 20000""",
 )
 COLLECT = RunCommand(
     "collect",
     "estimate means and frequencies of attributes under local differential privacy",
-    """tern collect --dataset wine --epsilon 4 --fleet emulated:2
-    tern collect --dataset flights --mechanism pm-sub --epsilon 4 --fleet simulated:300000 --json
-    tern collect --dataset flights-table --fleet simulated:300000 --name frequencies
-    tern collect --method hiera --epsilon 4 --fleet emulated:2
-    tern collect --unit record --life 1 --delta 1e-6 --records 500 --fleet simulated:20
-    tern collect --resume 20260102-030405""",
+    """tern collect --data wine --epsilon 4 --fleet emulated:2
+    tern collect --unit record --run-epsilon 1 --records 500 --fleet simulated:20
+    tern collect levels --epsilon 4""",
 )
 INFER = RunCommand(
     "infer",
     "classify records on the devices, and collect the results under local differential privacy",
-    """tern infer --dataset digits --epsilon 8 --fleet emulated:2
-    tern infer --dataset iris --laplace-eval-eps 4 --eval-type CALINSKI_HARABASZ --fleet simulated:1000 --json
-    tern infer --dataset digits --answer label --epsilon 4 --fleet simulated:1000
-    tern infer --dataset digits --classifier runs/first --score-rounds 5 --epsilon 20 --fleet simulated:179
-    tern infer --resume 20260102-030405""",
+    """tern infer --data digits --epsilon 8 --fleet emulated:2
+    tern infer --data digits --answer label --epsilon 4 --fleet simulated:1000
+    tern infer --data digits --classifier runs/first --score-rounds 5 --epsilon 20 --fleet simulated:179""",
 )
-
-
-def metrics(args: argparse.Namespace) -> "Metrics | None":
-    """Start the server of metrics for Prometheus that --metrics asks for.
-
-    Returns None without that option. Raises UsageError if its port is not available.
-    """
-    if args.metrics is None:
-        return None
-    from ternhost.watch.metrics import Metrics  # needs an optional package
-
-    fields.require_port(args.metrics, "metrics")
-    try:
-        return Metrics(args.metrics)
-    except OSError as error:
-        text = f"port {args.metrics} is not available: {error}"
-        raise UsageError(text, hint="give another --metrics") from error
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the run's options that the user has given, by name.
 
-    `algorithm` is one of them.
+    `algorithm` is one of them, the learner.
     """
     option_classes = [algorithm.Options for algorithm in ALGORITHMS.values()]
     values = fields.given(args, *option_classes, Schedule, *classes_of_run())
-    algorithm = getattr(args, "algorithm", None)
-    if algorithm:
-        values["algorithm"] = algorithm
+    learner = getattr(args, "learner", None)
+    if learner:
+        values["algorithm"] = learner
     return values
 
 
 def parsed(
-    args: argparse.Namespace, algorithms: Mapping[str, type[Learner]], served: bool = False
+    args: argparse.Namespace, learners: Mapping[str, type[Learner]], served: bool = False
 ) -> RunOptions:
     """Return the options of a new run, from the command line.
 
-    algorithms: among which the run may choose, by name; the first one is the default. served: the
+    learners: among which the run may choose, by name; the first one is the default. served: the
     run is of `tern serve`. Raises UsageError for options that do not fit.
     """
     values = named(args)
-    algorithm = values.pop("algorithm", None)
-    # Every algorithm protects whole devices by default. If `--unit device` stayed among the values,
-    # only an algorithm with that option could be chosen.
-    if algorithm is None and values.get("unit") == "device":
+    learner = values.pop("algorithm", None)
+    # Every learner protects whole devices by default. If `--unit device` stayed among the values,
+    # only a learner with that option could be chosen.
+    if learner is None and values.get("unit") == "device":
         del values["unit"]
-
-    mechanism_options = mechanisms.options_named(args)
-    if mechanism_options:
-        default_algorithm = next(iter(algorithms))
-        algorithm_options = algorithms[algorithm or default_algorithm].Options
-        default_mechanism = getattr(algorithm_options, "mechanism", None)
-        mechanism = values.get("mechanism", default_mechanism)
-        has_ready_card = "card" in values  # it replaces a mechanism
-        if mechanism is None or has_ready_card:
-            option = mechanism_options[0]
-            text = f"{option} is an option of a mechanism, and this run chooses none"
-            raise UsageError(text, hint="leave it out")
-        values["mechanism_options"] = mechanisms.options_given(args, mechanism)
-    return RunOptions.parse(algorithm, values, algorithms, served)
+    return RunOptions.parse(learner, values, learners, served)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Begin or resume a run, run it to its end, draw its report, and print its result.
+    """Begin a run, run it to its end, draw its report, and print its result.
 
     Returns the exit code.
     """
-    metrics_server = metrics(args)
+    options = parsed(args, algorithms_of(args.command))
+    place = place_of(args)
+
+    def begin(watcher: Watcher) -> Run:
+        """Begin the run."""
+        return Run.begin(options, place, watcher)
+
+    return run_to_its_end(args, begin)
+
+
+def place_of(args: argparse.Namespace) -> Place:
+    """Return where the command line has a run kept."""
+    given = fields.given(args, PlaceOptions)
+    return Place(given.get("name"), store=given.get("store"), anew=given.get("anew", False))
+
+
+def run_to_its_end(args: argparse.Namespace, begin: Any) -> int:
+    """Run a run to its end, draw its report, and print its result; return the exit code.
+
+    begin: a function that gets the run's watcher, and returns the run.
+    """
     printer = ProgressPrinter(quiet=args.quiet)
-    watcher = printer.watcher()
-    if metrics_server is not None:
-        watcher = watcher.also(metrics_server.update)
     try:
-        with begun(args, watcher) as active_run:
-            if metrics_server is not None:
-                metrics_server.add_store(active_run.files.store, active_run.files.name)
+        with begin(printer.watcher()) as active_run:
             result = active_run.run()
-        if not args.no_report:
+        if args.report is not False:
             printer.say("drawing the report")
             result |= results.draw(result)
     finally:
         printer.close()
     return print_run(args, result)
-
-
-def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
-    """Begin a new run, or resume the run that --resume names.
-
-    watcher: gets the statuses of the run. Raises UsageError for options that do not fit, and other
-    errors of tern if the run cannot begin.
-    """
-    if args.resume is None:
-        options = parsed(args, algorithms_of(args.command))
-        place = Place(args.name, store=args.store, anew=args.anew)
-        return Run.begin(options, place, watcher)
-
-    # Only two options may be given again: the others are stored with the run.
-    changed = sorted(named(args).keys() - {"fleet", "after_round"})
-    changed += [name for name in ("store", "name", "anew") if getattr(args, name)]
-    if changed:
-        text = f"a resumed run keeps its options: {fields.flag(changed[0])} cannot be changed"
-        raise UsageError(text, hint=f"tern {args.command} --resume {args.resume}")
-    run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
-    right_command = run.algorithm.command
-    if right_command != args.command:
-        with run:  # closes its store
-            hint = f"tern {right_command} --resume {args.resume}"
-            raise UsageError(f"{args.resume} is a run of tern {right_command}", hint)
-    return run
 
 
 def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:

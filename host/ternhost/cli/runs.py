@@ -16,6 +16,8 @@ from ternhost.text import counted, visible
 if TYPE_CHECKING:
     from ternhost.run.device_model import DeviceModel
 
+HEADING = "Learn"  # of tern --help
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern runs` to the commands."""

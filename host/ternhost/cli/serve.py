@@ -6,19 +6,18 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ternhost import extras
 from ternhost import options as fields
 from ternhost.cli import running
-from ternhost.command import add_command, add_option, print_line, print_result
+from ternhost.cli.running import PlaceOptions
+from ternhost.command import JSON_LINES, add_command, add_option, print_line, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, settings_in_words
 from ternhost.learn.schedule import Schedule, Terms
-from ternhost.privacy import mechanisms
+from ternhost.options import option
 from ternhost.run import observer as observing
 from ternhost.run import result as results
 from ternhost.run.options import classes_of_run, names_of_run
@@ -26,9 +25,13 @@ from ternhost.run.run import Run
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
-from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
+
+if TYPE_CHECKING:
+    from ternhost.watch.metrics import Metrics
+
+HEADING = "Learn"
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 _PLANNED = ("reports", "group", "clients")  # options that only runs have which end by themselves
@@ -36,51 +39,38 @@ _PLANNED = ("reports", "group", "clients")  # options that only runs have which 
 _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_run()
 
 
+@dataclass(frozen=True)
+class _Watching:
+    """Who may watch a served run from elsewhere, beside the observers of extensions."""
+
+    metrics: int | None = option(
+        None,
+        "serve metrics for Prometheus on this loopback port ('tern watch' writes its alerts)",
+        metavar="PORT",
+        group="watching",
+    )
+
+
 def add_parser(subparsers: Any) -> None:
-    """Add `tern serve` to the commands."""
+    """Add `tern serve` to the commands, with a parser for each learner."""
     summary = "run rounds for a fleet on a schedule, until Ctrl-C"
-    example = """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
-        tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json"""
-    lines = "print one JSON object per line: events, then the result"
-    parser = add_command(subparsers, "serve", summary, example, run, lines)
-
-    # The schedule, the algorithms and their options.
-    text = "algorithm to run (default: fedsgd)"
-    add_option(parser, "--algorithm", text, choices=tuple(ALGORITHMS))
-    fields.add_arguments(parser, Schedule, *classes_of_run(), leave_out=("fleet",))
-    option_classes = [algorithm.Options for algorithm in ALGORITHMS.values()]
-    fields.add_arguments(parser, *option_classes, leave_out=(*_PLANNED, *_OF_EACH_START))
-
-    # The run itself.
-    place = parser.add_argument_group("the run")
-    text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
-    add_option(place, "--fleet KIND", text, metavar="KIND:...")
-    add_option(place, "--name NAME", running.NAME)
-    text = "file with keys, rounds, reports and models (default: the fleet's own)"
-    add_option(place, "--store FILE", text)
-    text = "begin a new model; the store keeps its keys, rounds and earlier models"
-    add_option(place, "--new-model", text)
-
-    # Those who watch it.
-    add_option(parser, "--metrics PORT", running.METRICS, type=int)
+    example = """tern serve --fleet mqtt:my-broker --every 1h --deadline 600 --quorum 0.9
+        tern serve fedavg --fleet mqtt:my-broker --rounds 10 --json"""
+    parser = add_command(subparsers, "serve", summary, example, run, JSON_LINES)
+    parser.set_defaults(learner=None)
+    shared = (Schedule, *classes_of_run(), PlaceOptions, _Watching)
+    running.add_pages_of_learners(
+        parser, ALGORITHMS, shared, "fedsgd", leave_out=_PLANNED, own_page=False
+    )
+    running.add_run_options(parser, ALGORITHMS, shared, fleet=None, leave_out=_PLANNED)
     for observer in observing.registered():
         add_option(parser, fields.flag(observer.name), observer.about)
-    text = "also show the run in the browser, as 'tern dashboard' does (default: port 8642, or a free one)"
-    add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
-    text = "write no pictures and no report.html after the last of --rounds"
-    add_option(place, "--no-report", text)
-    add_option(parser, "--quiet", "print no line for each round")
-    mechanisms.add_options(parser)
-    parser.set_defaults(command="serve")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve a fleet until Ctrl-C or the last of --rounds, print the result, and return the exit code."""
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
-    if args.dashboard is not None:
-        fields.require_port(args.dashboard, "dashboard")
-        extras.require("nicegui")
     options = running.parsed(args, ALGORITHMS, served=True)
 
     # Those who get each status of the run.
@@ -89,18 +79,18 @@ def run(args: argparse.Namespace) -> int:
     for observer in observers:
         watcher = watcher.also(observer.update)
 
+    place = running.place_of(args)
     active_run = serve(
         options,
-        store=args.store,
-        name=args.name,
+        store=place.store,
+        name=place.name,
         watcher=watcher,
-        new_model=args.new_model,
+        anew=place.anew,
         named=running.named(args).keys() - _OF_EACH_START,
     )
     with (
         _stopped_by_signals(active_run),
         active_run,
-        _dashboard(args, active_run.directory),
         observing.observed(active_run, observers, watcher.warn),
     ):
         result = active_run.run()
@@ -111,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         lines = [*active_run.algorithm.summary(result), *results.privacy_words(result)]
         print_result(result, "\n".join(lines), args.json)
         return OK
-    if not args.no_report:
+    if args.report is not False:
         result |= results.draw(result)
     return running.print_run(args, result)
 
@@ -122,7 +112,7 @@ def _observers(args: argparse.Namespace) -> list[observing.Observer]:
     Raises UsageError if one of them cannot show it.
     """
     observers: list[observing.Observer] = []
-    metrics = running.metrics(args)
+    metrics = _metrics(args)
     if metrics is not None:
         observers.append(metrics)
     for observer_class in observing.registered():
@@ -130,6 +120,24 @@ def _observers(args: argparse.Namespace) -> list[observing.Observer]:
         if is_wanted:
             observers.append(observer_class(args.fleet))
     return observers
+
+
+def _metrics(args: argparse.Namespace) -> "Metrics | None":
+    """Start the server of metrics for Prometheus that --metrics asks for.
+
+    Returns None without that option. Raises UsageError if its port is not available.
+    """
+    port = args.metrics
+    if port is None:
+        return None
+    from ternhost.watch.metrics import Metrics  # needs an optional package
+
+    fields.require_port(port, "metrics")
+    try:
+        return Metrics(port)
+    except OSError as error:
+        text = f"port {port} is not available: {error}"
+        raise UsageError(text, hint="give another --metrics") from error
 
 
 @contextlib.contextmanager
@@ -148,18 +156,6 @@ def _stopped_by_signals(run: Run) -> Iterator[None]:
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-
-
-def _dashboard(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which the run is shown in the browser, if --dashboard is given.
-
-    run: the directory of the run.
-    """
-    if args.dashboard is None:
-        return contextlib.nullcontext()
-    has_no_port = args.dashboard is True
-    port = None if has_no_port else args.dashboard
-    return shown_beside(run, port, quiet=args.json or args.quiet)
 
 
 def _print_json() -> Callable[[Status], None]:
@@ -209,7 +205,7 @@ def _print_line(status: Status) -> None:
     if status.asleep:
         fleet += f", {status.asleep} asleep"
     if status.strangers:
-        fleet += f", {status.strangers} of another version (tern deploy)"
+        fleet += f", {status.strangers} of another version (tern board deploy)"
 
     # The fields of a status have the names that the history of a run uses.
     entry = {**vars(status), **status.figures}

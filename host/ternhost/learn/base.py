@@ -57,6 +57,8 @@ class Learner:
     # What it is.
 
     name: ClassVar[str]
+    about: ClassVar[str] = ""  # what it does, in a line for the help
+    example: ClassVar[str] = ""  # options for the example of its help
     command: ClassVar[str] = "train"  # that runs it
     Options: ClassVar[Any]  # a dataclass of `option` fields, with a `seed`
     rounds_option: ClassVar[str] = "rounds"  # the option that sets how often a client reports

@@ -10,8 +10,8 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import choices_of, flag, names_of
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
-_ONCE = "one answer of each device (--algorithm direct)"
-_ROUNDS = "many rounds (--algorithm fedsgd)"
+_ONCE = "one answer of each device (tern train direct)"
+_ROUNDS = "many rounds (tern train fedsgd)"
 _TWO_CLASSES = ": one answer of each device is for two classes (--model logistic)"
 
 
@@ -60,7 +60,7 @@ def choose_algorithm(
     if only_fedsgd:
         obstacle = f": {flag(min(only_fedsgd))} is an option of it"
     elif not made and not only_direct:
-        obstacle = "; boards with the module projection can do with one answer: --algorithm direct"
+        obstacle = "; boards with the module projection can do with one answer: tern train direct"
     elif not _has_two_classes(named):
         obstacle = _TWO_CLASSES
     elif not only_direct:

@@ -118,7 +118,7 @@ def load(name: str) -> tuple[Table, int]:
 
     name: the name of the data set, or NAME:PATH for one that is read from a file.
     Also returns how many features come before the attributes in the records of boards that were
-    filled by `tern up --dataset`: 1 for the constant, or 0. Raises UsageError.
+    filled by `tern board up --dataset`: 1 for the constant, or 0. Raises UsageError.
     """
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
@@ -202,6 +202,8 @@ class Collect(Learner):
     """Asks every client once, for one part of its attributes; a served fleet over and over."""
 
     name = "collect"
+    about = "estimate the mean of each attribute from the values of devices"
+    example = "--clients 1000"
     command = "collect"
     Options: ClassVar[Any] = Options
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 # Rules for k, the number of coordinates in a report, each reported at epsilon / k. "variance"
 # assumes values that are spread evenly over [-1, 1], as gradients are once they are scaled to their
-# range. `tern experiment coordinates` compares the rules.
+# range. `tern papers coordinates` compares the rules.
 VARIANCE = "variance"
 WIDE = "wide"
 PAPER = "paper"

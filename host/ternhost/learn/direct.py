@@ -100,6 +100,8 @@ class Direct(Learning):
     """
 
     name = "direct"
+    about = "learn a linear model of two classes from one answer of each device"
+    example = "--reports 20000"
     Options: ClassVar[Any] = Options
     once = True
 
@@ -118,7 +120,7 @@ class Direct(Learning):
         """
         super().__init__(options, population, data)
         if self.model != "logistic":
-            hint = "name --algorithm fedsgd, or --model logistic"
+            hint = "name fedsgd, or --model logistic"
             raise UsageError(f"one answer of each device learns no {self.model} model", hint)
 
         # The rows, and what has been learned so far.
@@ -163,13 +165,13 @@ class Direct(Learning):
         if schedule:  # the fleet is served round after round
             if then == FedSGD.name:
                 text = "devices that are served answer whenever they are awake: no half of them is left"
-                raise UsageError(text, "serve --algorithm fedsgd, or leave out --then")
+                raise UsageError(text, "serve fedsgd, or leave out --then")
             self.rounds = schedule.rounds
             self.reports = self.clients = None  # they grow as long as the fleet is served
             return
 
         available = self._population.clients or self._population.devices
-        hint = f"ask for at most --reports {available}, or for more of each with --algorithm fedsgd"
+        hint = f"ask for at most --reports {available}, or for more of each with fedsgd"
         purpose = ", each of which answers once"
         require_clients(self.options.reports, available or expected, purpose, hint)
         if then == FedSGD.name and expected < 2:

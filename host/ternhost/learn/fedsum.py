@@ -170,6 +170,8 @@ class FedSum(Learning):
     """Model, radius and rate of a round follow from the reports before it."""
 
     name = "fedsum"
+    about = "protect single records of devices that hold many, by noisy sums over them"
+    example = "--records 500"
     Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
@@ -183,7 +185,7 @@ class FedSum(Learning):
         """
         super().__init__(options, population, data)
         if population.schedule is not None:
-            hint = "serve the fleet with fedsgd, or train it in runs: tern train --algorithm fedsum"
+            hint = "serve the fleet with fedsgd, or train it in runs: tern train fedsum"
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         if self.d > MAX_DIMENSION * 2:
             raise UsageError(

@@ -123,6 +123,8 @@ class Infer(Learner):
     """
 
     name = "infer"
+    about = "classify records on the devices"
+    example = "--answer label"
     command = "infer"
     Options = Options
     individual = True

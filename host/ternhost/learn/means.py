@@ -110,6 +110,8 @@ class Means(Learner):
     """Asks every device in each round, for sums of all its records."""
 
     name = "means"
+    about = "protect single records of devices that hold many, by noisy means"
+    example = "--records 500"
     command = "collect"
     Options: ClassVar[Any] = Options
     modules = ("sums",)

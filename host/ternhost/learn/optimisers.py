@@ -19,7 +19,7 @@ from ternhost.registry import Registry
 # resembles it.)
 CURVATURE = {LINEAR: 1.0, LOGISTIC: 0.25, SVM: 0.25, SOFTMAX_GRADIENT: 0.5}
 # How much noise the last iterate's prediction may carry for |x|**2 = d, on the scale of the model's
-# loss. `tern experiment rates` shows what other rates cost on all bundled sets.
+# loss. `tern papers rates` shows what other rates cost on all bundled sets.
 _NOISE = {LINEAR: 0.2, LOGISTIC: 2.0, SVM: 2.0, SOFTMAX_GRADIENT: 2.0}
 
 

@@ -52,7 +52,7 @@ def single_valued(card: Card, name: str) -> Card:
     if card.shape == cards.HIERARCHY:
         raise UsageError(
             f"{name} reports a level and a sign, which are not averaged as a card's values are",
-            hint="another mechanism; or tern train --algorithm hiera, tern collect --method hiera",
+            hint="another mechanism; or tern train hiera, tern collect levels",
         )
     return certify.valued(card)
 

@@ -158,7 +158,7 @@ def weights(epsilon: int, size: int) -> tuple[int, int, int]:
             worth = a / b * (1 - _UNFULL)
         candidates.append((worth, a, b))
     if not candidates:
-        hint = "spend more on a report, or report about coordinates (--algorithm fedsgd)"
+        hint = "spend more on a report, or report about coordinates (fedsgd)"
         raise UsageError(f"an epsilon of {epsilon / MICRO:g} is too little for a projection", hint)
     _, a, b = max(candidates)
     return k, a, b

@@ -140,7 +140,7 @@ def provision_board(
         _write_ledgers(directory, devices, policies, settings)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
-        hint = "name another directory (--store), or go on with a run that made it (--resume)"
+        hint = "name another directory (--store), or go on with a run that made it (tern resume)"
         raise StorageError(f"{directory} holds a board already", hint) from error
     except (OSError, ledger.LedgerError) as error:
         text = f"cannot write a board's files: {error}"

@@ -50,7 +50,7 @@ def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
     _check(devices)
     existing = sorted(set(devices) & store.keys().keys())
     if existing:
-        hint = "'tern device rotate' gives it a new one"
+        hint = "'tern keys rotate' gives it a new one"
         raise UsageError(f"device {existing[0]} has a key already", hint=hint)
     keys = new_keys(devices)
     store.add_devices(keys)
@@ -151,4 +151,4 @@ def _require(store: Store, devices: Sequence[int]) -> None:
     missing = sorted(set(devices) - store.keys().keys())
     if missing:
         text = f"device {missing[0]} has no key in this store"
-        raise UsageError(text, hint="see 'tern device list'")
+        raise UsageError(text, hint="see 'tern keys list'")

@@ -125,7 +125,7 @@ class Link(ABC):
     """
 
     scheme: ClassVar[str]  # the word before the colon of its ports
-    AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
+    AFTER_LOSS = "'tern resume' goes on where the run was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
         """Begin a link to a board; a subclass opens the port.

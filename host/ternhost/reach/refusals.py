@@ -80,7 +80,7 @@ class Refusals:
         if forged and not result.reports:
             raise RefusedError(
                 f"no device reported in round {result.number}: they have other keys than this store",
-                hint="use their store, or give each its key in this one: tern provision BOARD "
+                hint="use their store, or give each its key in this one: tern board provision BOARD "
                 "--store FILE --device ID",
             )
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, replacing, storage_errors, write_file
-from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.provision.boards import FLEET_NAME
 from ternhost.store.runs import STOPPED, StoredRun, status_now
 from ternhost.store.store import Store
@@ -77,7 +76,7 @@ def new_directory(
                 return directory
     raise UsageError(
         f"there is a run {stem} already",
-        hint="give another --name, or go on with that one: --resume, or the same tern serve "
+        hint="give another --name, or go on with that one: tern resume, or the same tern serve "
         "(--store ...)",
     )
 
@@ -134,14 +133,14 @@ class RunFiles:
 
 
 def find(text: str, parent: Path = RUNS) -> RunFiles:
-    """Find the run that the user names with --resume.
+    """Find the run that the user wants to resume.
 
     text: the name of the run's directory in `parent`, the path of this directory, a store, or a
     directory that has exactly one store. Raises UsageError if there is no such run, or if the store
     has several runs that it could be.
     """
     if not text:
-        raise UsageError("--resume must name a run", hint="'tern runs' lists them")
+        raise UsageError("the name of a run must not be empty", hint="'tern runs' lists them")
     for directory in (Path(text), parent / text):
         if (directory / RUN_NAME).is_file():
             return RunFiles.read(directory)
@@ -196,7 +195,7 @@ def directory_of(run: StoredRun, store: Path) -> Path:
 
 def write_json(path: Path, content: Any) -> None:
     """Write `content` to a JSON file; if that fails, the old file stays. Raises StorageError."""
-    with storage_errors("make room, then go on with --resume", path):
+    with storage_errors("make room, then go on with 'tern resume'", path):
         write_file(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -286,9 +285,7 @@ def resume_command(run: StoredRun) -> str:
     """Return the command with which the user can resume a run."""
     if run.asked["schedule"] is not None:
         return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
-    name = run.asked["algorithm"]
-    learner = ALGORITHMS.get(name, Learner)  # `Learner` if the algorithm is not installed here
-    return f"tern {learner.command} --resume {shlex.quote(run.name)}"
+    return f"tern resume {shlex.quote(run.name)}"
 
 
 def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:

@@ -382,7 +382,7 @@ class Run(Closing):
             where = "after the last round, before there was a result"
         elif self.algorithm.rounds:
             where += f" of {self.algorithm.rounds}"
-        hint = f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
+        hint = f"go on with: tern resume {self.files.name}"
         if self.schedule is not None:
             hint = "go on with the same tern serve"
         text = f"interrupted {where}; the {reports:,} reports so far are safe"
@@ -417,7 +417,7 @@ class Run(Closing):
             raise RefusedError(message, hint)
         if nobody_reported:
             text = f"no device reported in {counted(state.rounds, 'round')}"
-            advice = "check the boards ('tern device ping BOARD'), or give them longer"
+            advice = "check the boards ('tern board ping BOARD'), or give them longer"
             raise DeviceError(text, hint=f"{advice} with --deadline")
         return result
 

@@ -26,7 +26,7 @@ def serve(
     store: str | Path | None = None,
     name: str | None = None,
     watcher: Watcher | None = None,
-    new_model: bool = False,
+    anew: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
     """Return the run that serves a fleet: the one in its store, resumed, or else a new one.
@@ -36,7 +36,7 @@ def serve(
     store: the store's file, or a directory with one; None: the fleet's own store.
     name: of the directory of a new run; None: it is named by the time.
     watcher: receives status and messages for people; None: nobody does.
-    new_model: abandon the run in the store and begin another one. The store keeps its keys, and the
+    anew: abandon the run in the store and begin another one. The store keeps its keys, and the
     rounds and models of the old run.
     named: the options that the user gave explicitly; None: all of them. Raises UsageError if one of
     them differs from that of the run that would be resumed.
@@ -53,7 +53,7 @@ def serve(
         with Store(path, create=False) as opened:
             options = fit_deadline_to_sleepers(options, opened, watcher)
             last = _last_served(opened)
-            if last is not None and not new_model:
+            if last is not None and not anew:
                 _require_same_run(opened, last, options, named)
                 if name is not None and name != last.name:
                     text = f"the run {last.name} goes on, and keeps its name"
@@ -63,7 +63,7 @@ def serve(
                 opened.save_run(last.name, status=ABANDONED)
 
     # Otherwise begin a new one.
-    place = Place(name, store=path, anew=new_model)
+    place = Place(name, store=path, anew=anew)
     return Run.begin(options, place, watcher)
 
 
@@ -121,7 +121,7 @@ def _require_same_run(
 
     last: the run. named: the options to compare, those that the user gave explicitly; None: all.
     """
-    hint = "go on with that, or begin another one with --new-model"
+    hint = "go on with that, or begin another one with --anew"
     saved = last.asked
     compares_algorithm = named is None or "algorithm" in named
     if compares_algorithm and saved["algorithm"] != options.algorithm:

@@ -678,7 +678,7 @@ def of_board(name: str) -> Facts:
     budget = left + spent
     if not budget:
         text = "the board cannot read its ledger, or it is not provisioned"
-        raise UsageError(text, hint=f"see: tern device info {name}")
+        raise UsageError(text, hint=f"see: tern board info {name}")
     life = []
     if spent:
         life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)]

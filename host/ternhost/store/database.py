@@ -14,7 +14,7 @@ from ternhost.store import schema
 from ternhost.store import store_file as files
 
 # Remedies by the beginning of SQLite's name for an error.
-_AGAIN = "go on with --resume, or start again what used it"
+_AGAIN = "go on with 'tern resume', or start again what used it"
 _HINTS = {
     "SQLITE_FULL": f"free some space, then {_AGAIN}: every accepted report is safe",
     "SQLITE_IOERR": f"the disk is full or failing; put that right, then {_AGAIN}: "

@@ -29,7 +29,7 @@ def make(path: Path, create: bool) -> None:
             os.close(descriptor)
         elif not path.exists():
             raise UsageError(
-                f"there is no store at {path}", "check the path; 'tern provision' makes one"
+                f"there is no store at {path}", "check the path; 'tern board provision' makes one"
             )
 
         # `_may_be_a_store` opens and closes the file, which would release the locks that this

@@ -2,16 +2,13 @@
 
 import argparse
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
+
+HEADING = "Look"  # of tern --help
 
 _PATIENCE = 5.0  # seconds that the process of the page gets to end by itself
 
@@ -29,8 +26,6 @@ def add_parser(subparsers: object) -> None:
     add_option(
         parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int
     )
-    # For `shown_beside`, not shown in the help: end when standard input is closed.
-    add_option(parser, "--while-stdin", argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,32 +56,5 @@ def run(args: argparse.Namespace) -> int:
             result = {"url": url, "store": str(path)}
             print_result(result, f"{path} is shown on {url} until Ctrl-C", args.json)
 
-        end_with = sys.stdin if args.while_stdin else None
-        server.serve(listener, add_page, print_address, end_with)
+        server.serve(listener, add_page, print_address)
     return OK
-
-
-@contextmanager
-def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
-    """Serve the page of a run in another process (`tern dashboard`) while the context is open.
-
-    The other process ends when its standard input is closed, which also happens if this process
-    crashes. run: the directory of the run. port: of the page; None for the default of `tern
-    dashboard`. quiet: print the address of the page on standard error, not on standard output.
-    """
-    command = [sys.executable, "-m", "ternhost", "dashboard", str(run), "--while-stdin"]
-    if port is not None:
-        command += ["--port", str(port)]
-    output = sys.stderr if quiet else None
-    # In a session of its own it does not get Ctrl-C: that ends the rounds, and only then the page.
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True)
-    try:
-        yield
-    finally:
-        assert child.stdin is not None
-        child.stdin.close()
-        try:
-            child.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()

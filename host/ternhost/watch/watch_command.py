@@ -21,6 +21,8 @@ from ternhost.text import visible
 from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import describe_round, summary_of
 
+HEADING = "Look"  # of tern --help
+
 Show = Callable[[Snapshot], None]
 
 

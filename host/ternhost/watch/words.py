@@ -15,7 +15,7 @@ REFUSALS = "refusals"
 _SILENT = "nothing written for {}: the run may have been killed; the figures are from before"
 _SPENT = (
     "They have told as much as they may for life, and keep this promise by refusing. Devices with "
-    "budget left may go on: see Fleet, or 'tern device list'."
+    "budget left may go on: see Fleet, or 'tern keys list'."
 )
 
 

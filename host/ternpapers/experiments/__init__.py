@@ -1,6 +1,6 @@
 """Experiments that reproduce the results of the papers.
 
-`tern experiment NAME` runs one, and writes CSV, JSON and pictures. An experiment is a module, or a
+`tern papers NAME` runs one, and writes CSV, JSON and pictures. An experiment is a module, or a
 figure of a paper. It has the function `cells(options)`, which returns the independent parts of the
 work, and `outcome(options, tables)`, which makes the result of their rows. Another package
 registers a module, which also has a `SUMMARY` for the help, by an entry point of the group

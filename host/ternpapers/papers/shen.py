@@ -5,7 +5,7 @@ Entropy 2023, 25, 485.
 Clients draw an epsilon of a weight from E = {0.1, .., 1} and a safe range tau from L = {0.2, ..,
 2}: in mode 1 the two lowest values, in mode 2 any, in mode 3 the two highest. They train for two
 epochs as devices do, in integers, and report all weights, perturbed in floats as the paper
-describes it (`tern train --algorithm fedavg --choices epsilon1,tau3` runs the same on devices, by
+describes it (`tern train fedavg --choices epsilon1,tau3` runs the same on devices, by
 certified cards). So a client spends epsilon times the number of weights in each of its rounds.
 """
 

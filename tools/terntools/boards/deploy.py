@@ -156,7 +156,7 @@ class Machine:
                 f"the MicroPython on {repl.name} ({version}) cannot run native code that mpy-cross "
                 f"makes (its .mpy version is {mpy_version}.{native_version}, needed is "
                 f"{_MPY_VERSION}.{_NATIVE_VERSION})",
-                hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
+                hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern board flash",
             )
         return cls(
             processor=processor,
@@ -418,7 +418,7 @@ def plan(
     more: Collection[str] = (),
     program: Program | None = None,
 ) -> tuple[Machine, Changes]:
-    """Return the kind of the board, and the changes that `tern deploy` would make to it.
+    """Return the kind of the board, and the changes that `tern board deploy` would make to it.
 
     Optional modules (mpy.CHOICES) that are on the board already are kept, and brought up to date.
     As a side effect the board imports nothing from its root until its next reset. whole, more,
@@ -458,7 +458,7 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
     except DeviceError as error:
         reason = _reason_of_silence(port)
         text = f"the files are on the board, but no tern answers on {port}{reason}"
-        raise DeviceError(text, hint="press its reset button, and see `tern devices`") from error
+        raise DeviceError(text, hint="press its reset button, and see `tern board list`") from error
 
 
 def _reason_of_silence(port: str) -> str:
@@ -479,11 +479,11 @@ def _reason_of_silence(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern deploy` to the commands."""
-    example = """tern deploy a0
-        tern deploy a0 --with local
-        tern deploy a0 --main my_program.py
-        tern deploy socket://127.0.0.1:7777 --json"""
+    """Add `tern board deploy` to the commands."""
+    example = """tern board deploy a0
+        tern board deploy a0 --with local
+        tern board deploy a0 --main my_program.py
+        tern board deploy socket://127.0.0.1:7777 --json"""
     summary = "install or update the device library on a board"
     parser = add_command(subparsers, "deploy", summary, example, _run)
     devices.add_board(parser)
@@ -507,7 +507,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `tern up` has as well."""
+    """Add the options that `tern board up` has as well."""
     text = "install every module, with line numbers: for your own programs and their tracebacks"
     add_option(parser, "--whole", text)
 
@@ -575,7 +575,7 @@ def _require_running(program: Program, port: str, output: str) -> None:
     raise TernError(
         f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n"
         f"  {last_lines}",
-        hint=f"correct it and deploy it again: tern deploy {port} --main {program.name}",
+        hint=f"correct it and deploy it again: tern board deploy {port} --main {program.name}",
     )
 
 
@@ -601,7 +601,7 @@ def _run(args: argparse.Namespace) -> int:
         head = f"{args.main} is main.py on {result['port']}{with_modules}, and has been started"
         text = f"{head}\n{files}"
     else:
-        clients = "not provisioned: tern provision"
+        clients = "not provisioned: tern board provision"
         if result["clients"]:
             clients = counted(result["clients"], "client")
         text = f"{result['hello']}\n{files}; {devices.heap(result['heap_free'])}; {clients}"

@@ -26,7 +26,7 @@ from ternhost.reach.absence import describe
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.text import counted
-from terntools.boards import device_keys, device_records, devices
+from terntools.boards import devices
 
 _ENTROPY = {
     wire.FAILED: "failed",
@@ -37,7 +37,7 @@ _ENTROPY = {
 
 _SPENT = (
     "its budget is spent: the device has told as much as it may for life, and keeps this promise by "
-    "refusing; others may go on ('tern device list')"
+    "refusing; others may go on ('tern keys list')"
 )
 
 
@@ -136,18 +136,12 @@ _TESTED_ON = {
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern device` and its actions to the commands."""
-    summary = "identify boards; read or write their records; make, list, rotate, revoke the keys of devices"
-    parser = add_command(subparsers, "device", summary, "tern device info a0")
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-
     summary = "show the identity and state of a board, or of each board of a fleet"
-    example = "tern device info a0\ntern device info --fleet port:a0,a1"
-    info = add_command(actions, "info", summary, example, run_info)
+    example = "tern board info a0\ntern device info --fleet port:a0,a1"
+    info = add_command(subparsers, "info", summary, example, run_info)
     summary = "measure how long a board, or each board of a fleet, takes to answer"
-    ping = add_command(actions, "ping", summary, "tern device ping a0", run_ping)
+    ping = add_command(subparsers, "ping", summary, "tern board ping a0", run_ping)
     add_option(ping, "--count N", "number of requests to each board", 5)
-    device_keys.add_actions(actions)
-    device_records.add_actions(actions)
     for command in (info, ping):
         devices.add_board_or_fleet(
             command, "all boards of a fleet: emulated:N or port:BOARD[,BOARD...]"

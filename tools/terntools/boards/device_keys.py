@@ -1,11 +1,11 @@
-"""`tern device add|rotate|revoke|list`: the keys of a fleet's devices."""
+"""`tern keys add|rotate|revoke|list`: the keys of a fleet's devices."""
 
 import argparse
 import time
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result, warn
+from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.files import private, storage_errors
 from ternhost.privacy.accounting import MEASURES
@@ -16,22 +16,27 @@ from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from ternhost.text import counted
 
+HEADING = "Fleets"  # of tern --help
+
 _STAYS = (
-    "the fleet's key stays; a thief of a device's key has it too: see 'tern device rotate "
+    "the fleet's key stays; a thief of a device's key has it too: see 'tern keys rotate "
     "--fleet-key'"
 )
 
 
-def add_actions(actions: Any) -> None:
-    """Add the actions add, rotate, revoke and list to those of `tern device`.
-
-    actions: as from argparse's add_subparsers().
-    """
+def add_parser(subparsers: Any) -> None:
+    """Add `tern keys` with its verbs add, rotate, revoke and list."""
+    actions = add_group(
+        subparsers,
+        "keys",
+        "the keys of a fleet's devices",
+        "tern keys list --store my-fleet/store.sqlite",
+    )
     add = add_command(
         actions,
         "add",
         "make a key for each device, and keep it in a store, which is made if it is missing",
-        "tern device add 1-20 --store my-fleet/store.sqlite --keys new-keys",
+        "tern keys add 1-20 --store my-fleet/store.sqlite --keys new-keys",
         run_add,
     )
     rotate = add_command(
@@ -39,8 +44,8 @@ def add_actions(actions: Any) -> None:
         "rotate",
         "make new keys for devices, or a new fleet key; the old ones are refused from the next "
         "round on",
-        """tern device rotate 7 --store my-fleet/store.sqlite --keys new-keys
-        tern device rotate --fleet-key --store my-fleet/store.sqlite""",
+        """tern keys rotate 7 --store my-fleet/store.sqlite --keys new-keys
+        tern keys rotate --fleet-key --store my-fleet/store.sqlite""",
         run_rotate,
     )
     revoke = add_command(
@@ -48,14 +53,14 @@ def add_actions(actions: Any) -> None:
         "revoke",
         "revoke the keys of devices: their reports are refused from now on, and the others get a "
         "new fleet key",
-        "tern device revoke 7 12-15 --store my-fleet/store.sqlite",
+        "tern keys revoke 7 12-15 --store my-fleet/store.sqlite",
         run_revoke,
     )
     show = add_command(
         actions,
         "list",
         "list the devices of a store, and what boards said of their budgets",
-        "tern device list --store my-fleet/store.sqlite",
+        "tern keys list --store my-fleet/store.sqlite",
         run_list,
     )
     # Options that several actions have.
@@ -84,7 +89,7 @@ def run_add(args: argparse.Namespace) -> int:
         device_keys = keys.add(store, devices)
     if revoked:
         warn(
-            f"device {revoked[0]} had a key before: 'tern provision --again' counts what it has "
+            f"device {revoked[0]} had a key before: 'tern board provision --again' counts what it has "
             "spent"
         )
     _write(args.keys, device_keys)
@@ -122,7 +127,7 @@ def run_rotate(args: argparse.Namespace) -> int:
     if device_keys:
         text += (
             "\n  give each board its new key before the next round, which refuses the old one: "
-            f"tern provision BOARD --store {args.store} --device {min(device_keys)}"
+            f"tern board provision BOARD --store {args.store} --device {min(device_keys)}"
         )
     if not new_fleet_key:
         text += f"\n  {_STAYS}"

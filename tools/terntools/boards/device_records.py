@@ -1,4 +1,4 @@
-"""`tern device records`: the records on a board, for its owner at the desk."""
+"""`tern board records`: the records on a board, for its owner at the desk."""
 
 import argparse
 import sys
@@ -17,15 +17,15 @@ from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
 
-def add_actions(actions: Any) -> None:
-    """Add `records` to the actions of `tern device`."""
+def add_parser(subparsers: Any) -> None:
+    """Add `tern board records`."""
     parser = add_command(
-        actions,
+        subparsers,
         "records",
         "read the records on a board as CSV, remove or add records; the board's program is "
         "interrupted and restarted",
-        """tern device records a0 --output mine.csv
-        tern device records a0 --clear --fill mine.csv""",
+        """tern board records a0 --output mine.csv
+        tern board records a0 --clear --fill mine.csv""",
         _run,
         "print one JSON object, and no records",
     )
@@ -134,7 +134,7 @@ def _require_answer(port: str, rows: Rows) -> None:
     except DeviceError as error:
         hint = (
             f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes "
-            f"what was put there, and what was collected: tern device records {port} --clear"
+            f"what was put there, and what was collected: tern board records {port} --clear"
         )
         raise DeviceError(f"{error.message}; before, it answered", hint) from error
 

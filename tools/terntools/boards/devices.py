@@ -1,4 +1,4 @@
-"""`tern devices`: the boards on this machine's ports, and what each says that it is."""
+"""`tern board list`: the boards on this machine's ports, and what each says that it is."""
 
 from __future__ import annotations
 
@@ -187,10 +187,10 @@ _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern devices` to the commands."""
+    """Add `tern board list`."""
     summary = "list the boards that are connected, by their USB ids"
     parser = add_command(
-        subparsers, "devices", summary, "tern devices\ntern devices --no-ask --json", _run
+        subparsers, "list", summary, "tern board list\ntern devices --no-ask --json", _run
     )
     add_option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
 

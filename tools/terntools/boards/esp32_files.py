@@ -25,7 +25,7 @@ _PARTITION_STEP = 0x10000
 
 _HINT = (
     "flash a firmware without files, of the MicroPython release that the board has; or, if the "
-    "board is to become another device, erase everything: tern flash --erase"
+    "board is to become another device, erase everything: tern board flash --erase"
 )
 
 

@@ -1,4 +1,4 @@
-"""`tern flash`: put MicroPython on a board, an ESP32 through esptool, a Pico by a UF2 file."""
+"""`tern board flash`: put MicroPython on a board, an ESP32 through esptool, a Pico by a UF2 file."""
 
 import argparse
 from typing import Any
@@ -62,9 +62,9 @@ def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern flash` to the commands."""
-    example = """tern flash a0 --firmware RPI_PICO-v1.28.0.uf2
-        tern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin"""
+    """Add `tern board flash` to the commands."""
+    example = """tern board flash a0 --firmware RPI_PICO-v1.28.0.uf2
+        tern board flash u0 --firmware ESP32_GENERIC-v1.28.0.bin"""
     parser = add_command(subparsers, "flash", "put MicroPython on a board", example, _run)
     devices.add_board(parser)
     add_options(parser)
@@ -72,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `tern up` has as well."""
+    """Add the options that `tern board up` has as well."""
     add_option(
         parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico"
     )
@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:
     """Flash the board as the options of the command line say, and show the progress.
 
-    args: of `tern flash` or `tern up`, which has no --erase.
+    args: of `tern board flash` or `tern board up`, which has no --erase.
     """
     boot_loader = BootLoader(reset=not args.no_reset, stub=not args.no_stub, baud=args.baud)
     with Bar("flashing") as bar:

@@ -1,4 +1,4 @@
-"""How a board is flashed, whatever its kind: what `tern flash` and `tern up` let the user choose."""
+"""How a board is flashed, whatever its kind: what `tern board flash` and `tern board up` let the user choose."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

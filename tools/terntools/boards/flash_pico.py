@@ -53,7 +53,7 @@ def flash_pico(port: str, firmware: Firmware, options: FlashOptions) -> dict[str
     if identity is None:
         raise DeviceError(
             f"the file was written, but no MicroPython shows up on {port}",
-            hint=f"see `tern devices`: the port may have another name now; {RECOVER}",
+            hint=f"see `tern board list`: the port may have another name now; {RECOVER}",
         )
     if running_board is not None:
         at_port.require_same_board(port, running_board.unique_id)
@@ -128,7 +128,7 @@ def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
         raise DeviceError(
             f"the file was written, but the board on {port} runs MicroPython {version}, which is "
             "not the file's",
-            hint="see `tern devices`, and flash one board at a time",
+            hint="see `tern board list`, and flash one board at a time",
         )
     return True
 

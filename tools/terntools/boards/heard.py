@@ -15,7 +15,7 @@ _RESET = re.compile(r"^rst:0x[0-9a-f]+ \(", re.MULTILINE)  # the ROM's line at e
 _SMALL_FLASH = re.compile(
     r"Detected size\((\d+)k\) smaller than the size in the binary image header\((\d+)k\)"
 )
-_AGAIN = "flash it again with tern flash"
+_AGAIN = "flash it again with tern board flash"
 # How a line starts, and the cause that it shows. Where a board prints several, the first one here
 # explains the others.
 _CAUSES = (

@@ -137,7 +137,9 @@ def require_none(repl: Repl, paths: Collection[str]) -> None:
     """
     if paths:
         text = f"{', '.join(paths)} on {repl.name} would be imported instead of the library or what it needs"
-        raise UsageError(text, hint=f"rename it, or let tern deploy do so: tern deploy {repl.name}")
+        raise UsageError(
+            text, hint=f"rename it, or let tern board deploy do so: tern board deploy {repl.name}"
+        )
 
 
 def ignore_root(repl: Repl) -> None:

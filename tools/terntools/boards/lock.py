@@ -34,7 +34,7 @@ def check(repl: Repl, network: bool) -> None:
         raise UsageError(
             f"the board on {repl.name} does not start main.py of this tern, and without it nothing "
             "is locked",
-            hint=f"this replaces the board's program: tern deploy {repl.name}",
+            hint=f"this replaces the board's program: tern board deploy {repl.name}",
         )
     hiding.require_none(repl, hiding.find(repl, repl.directory(deploy.LIBRARY)))
     if network and not deploy.Machine.of(repl).network:

@@ -1,4 +1,4 @@
-"""The options of `tern provision` and `tern up` that describe a member of a fleet."""
+"""The options of `tern board provision` and `tern board up` that describe a member of a fleet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
         parser,
         "--link NAME=FILE...",
         "put the configuration FILE of your own link on the board as NAME, such as "
-        "unix.json=my-link.json (its module comes with the program: tern deploy --main)",
+        "unix.json=my-link.json (its module comes with the program: tern board deploy --main)",
     )
     _add_network_options(
         parser.add_argument_group("network (without a broker, the link is the board's port)")

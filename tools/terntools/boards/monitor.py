@@ -291,9 +291,9 @@ class Monitor:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern monitor` to the commands."""
+    """Add `tern board monitor` to the commands."""
     summary = "monitor a board: frames, rates, errors, budget, heap, temperature"
-    example = "tern monitor a0\ntern monitor a0 --seconds 10 --json"
+    example = "tern board monitor a0\ntern monitor a0 --seconds 10 --json"
     parser = add_command(
         subparsers, "monitor", summary, example, _run, "print one JSON object at the end"
     )

@@ -6,7 +6,7 @@ from terntools.boards.repl import Repl
 
 _HINT = (
     "flash a firmware without files, of the kind that the board has; or, if the board is to become "
-    "another device, erase its files: tern flash --erase (a board in its boot loader needs "
+    "another device, erase its files: tern board flash --erase (a board in its boot loader needs "
     "MicroPython first)"
 )
 _ERASE = """

@@ -50,7 +50,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         raise RefusedError(
             f"the board on {repl.name} is device {device_on_board} already, with a ledger of its "
             "own",
-            hint=f"provision it as --device {device_on_board}; or erase it (tern flash --erase), "
+            hint=f"provision it as --device {device_on_board}; or erase it (tern board flash --erase), "
             f"and {lifetime.ANOTHER_DEVICE}",
         )
 

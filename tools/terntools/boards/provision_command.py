@@ -1,4 +1,4 @@
-"""`tern provision`: make a board a member of a fleet."""
+"""`tern board provision`: make a board a member of a fleet."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from terntools.terminal import Bar
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern provision` to the commands."""
+    """Add `tern board provision` to the commands."""
     summary = "make a board a member of a fleet: key, policy, records, broker"
-    example = """tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv
-        tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 \
+    example = """tern board provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv
+        tern board provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 \
 --authority broker/authority.der --ssid lab --wifi-password-file secret.txt
-        tern provision a0 --store fleet.sqlite --device 9 --own-records"""
+        tern board provision a0 --store fleet.sqlite --device 9 --own-records"""
     parser = add_command(subparsers, "provision", summary, example, _run)
     devices.add_board(parser)
     member_options.add_options(parser, required=True)
@@ -88,7 +88,7 @@ def _check_library(repl: Repl, member: Member) -> None:
     if member.modules and not self_check.has_module(repl, "tern.sums"):
         raise UsageError(
             f"the board on {repl.name} lacks the module for this unit and budget",
-            hint=f"tern deploy {repl.name} --with sums; or do both with tern up",
+            hint=f"tern board deploy {repl.name} --with sums; or do both with tern board up",
         )
 
 

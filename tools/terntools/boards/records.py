@@ -114,7 +114,9 @@ def _provisioned(data: bytes) -> Rows:
         size = storage.RECORDS_BYTES + 2 * count * (features + 1)
         if magic == storage.MAGIC and features and len(data) == size:
             return _rows(data, storage.RECORDS_BYTES, features)
-    raise UsageError(f"{_PATH} on the board is damaged", hint="provision it again: tern provision")
+    raise UsageError(
+        f"{_PATH} on the board is damaged", hint="provision it again: tern board provision"
+    )
 
 
 def _rows(data: bytes, start: int, features: int) -> Rows:

@@ -10,6 +10,8 @@ from ternhost.reach.ports import names
 from ternhost.terminal import heeding_interrupts
 from terntools.boards.relay import Relay, passwords_of
 
+HEADING = "Fleets"  # of tern --help
+
 _CHECK_EVERY = 0.5  # seconds between two looks whether Ctrl-C was pressed
 
 

@@ -92,7 +92,7 @@ class NoPromptError(DeviceError):
         description = heard.describe(printed)
         if description:
             text += f": {description}"
-        hint = "press the board's reset button and try again; if it has no MicroPython, install it with `tern flash`"
+        hint = "press the board's reset button and try again; without MicroPython, flash it: `tern board flash`"
         super().__init__(text, hint)
         self.printed = printed
 
@@ -419,7 +419,7 @@ class Repl:
         if not answer.endswith(b"R\x01"):
             raise DeviceError(
                 f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
-                hint="flash 1.25 or later: tern flash",
+                hint="flash 1.25 or later: tern board flash",
             )
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for a second one
         window_bytes = int.from_bytes(header[:2], "little")

@@ -1,4 +1,4 @@
-"""`tern scale`: finds the scale of tern.features.Window from public recordings.
+"""`tern data scale`: finds the scale of tern.features.Window from public recordings.
 
 A fleet's measurements are never used, since the scale is public. FILE.csv has a sample per line,
 one to three columns; a first line may name them, and an empty line ends a recording. A scale runs
@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from tern.features import Window
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import OK, UsageError
+
+HEADING = "Set up"  # of tern --help
 
 LOW, HIGH = 0.02, 0.98  # the quantiles between which a scale lies
 KINDS = ("mean", "deviation", "jerk", "crossings")
@@ -122,15 +124,17 @@ def names(count: int, with_length: bool) -> list[str]:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern scale` to the commands."""
+    """Add `tern data scale` to the commands."""
     summary = (
         "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
     )
-    example = "tern scale recordings.csv --times 8192 --length"
-    parser = add_command(subparsers, "scale", summary, example, _run)
+    example = "tern data scale recordings.csv --times 8192 --length"
+    group_summary = "prepare the data of devices"
+    verbs = add_group(subparsers, "data", group_summary, example)
+    parser = add_command(verbs, "scale", summary, example, _run)
     text = "one sample per line, in one to three columns of numbers; an empty line ends a recording"
     parser.add_argument("file", type=Path, metavar="FILE.csv", help=text)
-    add_option(parser, "--window N", "samples in a window", 128)
+    add_option(parser, "--samples N", "samples in a window", 128)
     add_option(
         parser, "--hop N", "samples from window to window (default: half a window)", type=int
     )
@@ -143,7 +147,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         scale = scale_of(
             read(args.file, args.times),
-            samples_per_window=args.window,
+            samples_per_window=args.samples,
             hop=args.hop,
             with_length=args.length,
         )

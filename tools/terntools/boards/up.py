@@ -38,7 +38,7 @@ from terntools.terminal import Bar
 
 @dataclass
 class Plan:
-    """The steps of `tern up` that a board still needs.
+    """The steps of `tern board up` that a board still needs.
 
     If the board has to be flashed, the steps after that are only known once it has MicroPython:
     then `flash` alone is set.
@@ -129,12 +129,12 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern up` to the commands."""
+    """Add `tern board up` to the commands."""
     summary = (
         "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
     )
-    example = """tern up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv
-        tern up u0 --store fleet.sqlite --device 8 --dataset flights --yes"""
+    example = """tern board up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv
+        tern board up u0 --store fleet.sqlite --device 8 --dataset flights --yes"""
     parser = add_command(subparsers, "up", summary, example, _run)
     devices.add_board(parser)
     flash.add_options(parser)

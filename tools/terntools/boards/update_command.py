@@ -1,4 +1,4 @@
-"""`tern update`: bring library and program to boards in the field, which start it or roll it back."""
+"""`tern board update`: bring library and program to boards in the field, which start it or roll it back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SILENT = "silent"  # in the place of a state, for a board that did not answer
 # What to do about a board that was not updated, by its last state.
 _ADVICE = {
     _SILENT: "check that it is there, and that its program has an Update(board); one that has none, "
-    "such as tern's own main.py, takes it at the desk: tern deploy BOARD --main FILE",
+    "such as tern's own main.py, takes it at the desk: tern board deploy BOARD --main FILE",
     wire.UPDATES[wire.OLD]: (
         "it has had a later package: use that host's store, or set this machine's clock"
     ),
@@ -41,15 +41,15 @@ _ADVICE = {
     ),
 }
 _CONFIRMED = wire.UPDATES[wire.CONFIRMED]
-_DESK = "bring it the program at the desk: tern deploy BOARD --main FILE"
+_DESK = "bring it the program at the desk: tern board deploy BOARD --main FILE"
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern update` to the commands."""
+    """Add `tern board update` to the commands."""
     summary = "update the library and program of boards in the field; a board rolls back an update that fails"
-    example = """tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py
-        tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5
-        tern update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json"""
+    example = """tern board update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py
+        tern board update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5
+        tern board update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json"""
     parser = add_command(subparsers, "update", summary, example, run)
     text = "ids, or ranges such as 10-19; all: every board that is connected and does not sleep"
     parser.add_argument("devices", nargs="+", metavar="DEVICE", help=text)
@@ -174,7 +174,7 @@ class _Update:
         for device in devices:
             if device not in self._keys:
                 raise UsageError(
-                    f"device {device} has no key in this store", hint="see 'tern device list'"
+                    f"device {device} has no key in this store", hint="see 'tern keys list'"
                 )
             if device in self._wakes:
                 raise UsageError(
@@ -257,7 +257,7 @@ class _Update:
             text = "no board of this store is connected"
             if registered:
                 text += " except boards that sleep"
-            raise DeviceError(text, hint="see 'tern device list'")
+            raise DeviceError(text, hint="see 'tern keys list'")
         return awake
 
     async def _update_all(self) -> list[dict[str, Any]]:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
+
+HEADING = "Set up"  # of tern --help
 
 # What `tern emulator build --what` can name. Each function builds it, if it is not there yet, and
 # returns where it is; its argument shows the user a line about a step.
@@ -23,10 +25,9 @@ for _name, _build_of_qemu in BUILDS.items():
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern emulator` and its actions to the commands."""
-    parser = add_command(
+    actions = add_group(
         subparsers, "emulator", "build, list and run emulated boards", "tern emulator build"
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     summary = "build the emulated device or an emulated board, if it is not there yet"
     example = "tern emulator build\ntern emulator build --what device,pico,esp32 --json"
@@ -50,9 +51,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(
         run, "--volume DIR", "folder that shows the volume of a Pico's USB boot loader", type=Path
     )
-    text = (
-        "leave a new flash empty: a Pico's boot loader waits for 'tern up' with the same --volume"
-    )
+    text = "leave a new flash empty: a Pico's boot loader waits for 'tern board up' with the same --volume"
     add_option(run, "--blank", text)
 
     summary = "list the builds and the MicroPython interpreters that tern finds and uses"

@@ -12,7 +12,7 @@ import numpy as np
 
 from tern import ledger
 from ternhost import datasets
-from ternhost.command import add_command, add_option, print_result, warn
+from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
@@ -33,6 +33,8 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 if TYPE_CHECKING:
     from terntools.emulators.at_broker import AtBroker
 
+HEADING = "Fleets"  # of tern --help
+
 _CHECK_EVERY = 0.5  # seconds between two looks at the boards
 _MAX_RECORDS = 0xFFFF  # of a client
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
@@ -44,10 +46,9 @@ _MADE_NAME = "made.json"
 def add_parser(subparsers: Any) -> None:
     """Add `tern fleet` and its actions to the commands."""
     summary = "list the kinds of fleets; run emulated boards for other commands"
-    parser = add_command(
+    actions = add_group(
         subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
     )
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     summary = (
         "run N emulated boards until Ctrl-C, and print their ports and the store of their keys"
     )

@@ -29,6 +29,8 @@ from terntools.testing.board_run import (
 )
 from terntools.testing.hardware import MappedBoard, read_map
 
+HEADING = "Measure"  # of tern --help
+
 
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
     """Return the boards of a hardware map, or some of them.

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result, warn
+from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.options import flag
 from ternhost.provision.keys import parse_range
@@ -21,6 +21,8 @@ from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
+
+HEADING = "Fleets"  # of tern --help
 
 _CHECK_EVERY = 0.5  # seconds between two checks whether the file of passwords has changed
 
@@ -50,8 +52,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the command `tern broker` with its actions `config` and `run`."""
     titles = " or ".join(kind.title for kind in KINDS.available())
     summary = f"configure a broker for a fleet, {titles}, or run Mosquitto"
-    parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    actions = add_group(subparsers, "broker", summary, "tern broker config my-broker")
     _add_config(actions)
 
     summary = (

@@ -391,7 +391,7 @@ class BrokerDriver(Driver):
         if nobody_left and nobody_answered:
             raise DeviceError(
                 f"no board on the broker at {self._broker_address} answers any more",
-                hint="see to the boards, then go on with --resume: every accepted report is safe",
+                hint="see to the boards, then go on with 'tern resume': every accepted report is safe",
             )
 
     def _accept(self, received_frames: list[bytes]) -> bool:

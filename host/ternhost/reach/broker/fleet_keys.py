@@ -50,7 +50,7 @@ def warn_of_later_keys(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> No
         fleet.warn(
             f"a later fleet key than this store's is on {counted(len(names), 'board')}, {names[0]} "
             "among them: if the store is a copy, revoke again what was revoked since, or run "
-            "'tern device rotate --fleet-key'"
+            "'tern keys rotate --fleet-key'"
         )
 
 

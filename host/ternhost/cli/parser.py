@@ -1,0 +1,86 @@
+"""The parser of command lines: argparse, with errors as UsageError and with "did you mean"."""
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from ternhost.command import help_hint
+from ternhost.errors import UsageError
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean ...?" with the most similar of the known words; empty if none is."""
+    similar = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {similar[0]}?" if similar else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UsageError, so that its errors are reported like all others.
+
+    Options cannot be abbreviated: a script that does so would break when tern gets a new option.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make a parser with argparse's parameters, whose help keeps the line breaks of texts."""
+        settings: dict[str, Any] = {
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "allow_abbrev": False,
+            **kwargs,
+            "add_help": False,  # the help does not list itself
+        }
+        super().__init__(*args, **settings)
+        self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError, where argparse would print the message and exit."""
+        raise UsageError(message, hint=help_hint(self.prog))
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line as argparse does, but explain words that nothing takes."""
+        words = list(args)
+        self._require_known_options(words)
+        namespace, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            prog = namespace.prog
+            raise UsageError(f"'{prog}' does not take {unknown[0]!r}", hint=help_hint(prog))
+        return namespace
+
+    def _require_known_options(self, words: Sequence[str]) -> None:
+        """Raise UsageError for an option that the command of a command line does not have.
+
+        argparse would say so, too, but without a suggestion, and only if it has found no other
+        mistake: it takes the value of an unknown option for an argument.
+        """
+        command: argparse.ArgumentParser = self
+        for word in words:
+            if word == "--":
+                return
+            if word in subparsers_of(command):
+                command = subparsers_of(command)[word]
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in command._option_string_actions:
+                suggestion = did_you_mean(name, command._option_string_actions)
+                hint = f"{suggestion} {help_hint(command.prog)}".strip()
+                raise UsageError(f"'{command.prog}' has no option {name}", hint=hint)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise UsageError for a value that is none of the choices; name the most similar one."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            text = f"'{self.prog}' has no {str(action.metavar).lower()} {value!r}"
+        else:
+            name = "/".join(action.option_strings) or action.metavar or action.dest
+            text = f"{name} must be one of {', '.join(known)}, not {value!r}"
+        suggestion = did_you_mean(str(value), known)
+        raise UsageError(text, hint=f"{suggestion} {help_hint(self.prog)}".strip())
+
+
+def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands that a parser groups, by name; there may be none."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
