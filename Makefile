@@ -27,9 +27,9 @@ setup:  ## .venv with the tern command, and the cache of emulators
 demo: setup  ## train on real flights through emulated devices; writes runs/<time>/report.html
 	.venv/bin/tern demo
 
-docs: setup  ## the site of the documentation, into build/site; a broken link fails
+docs: setup  ## the site of the documentation, with a reference made from the code, into build/site; a broken link fails
 	@MAKEFLAGS= sh tools/setup.sh device docs
-	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
+	$(python) docs/make_site.py
 
 check:  ## before a commit, a minute on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests

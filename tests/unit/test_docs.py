@@ -1,4 +1,4 @@
-"""Links, commands and options in the documentation exist.
+"""Links, commands and options in the documentation exist, and the reference lacks nothing.
 
 `make docs` makes a site of the same pages.
 """
@@ -9,9 +9,13 @@ import re
 import shlex
 from pathlib import Path
 
+import make_site
 import pytest
+import reference_pages
+import yaml
 from harness.pages import anchors
 
+import ternhost
 from ternhost.cli.tree import build_parser
 from ternhost.extensions import EXTENSIONS
 
@@ -20,6 +24,10 @@ FOLDERS = ("docs", "examples", "firmware", "host", "shared_specs", "tests", "too
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
 )
+# Pages for those who work on tern, beside what they are about.
+NOT_ON_THE_SITE = {"tests", "host", "tools"}
+# One entry of the Python reference describes all errors.
+ERRORS = vars(ternhost.errors)
 # The pages name these options of other programs.
 OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
@@ -42,12 +50,15 @@ def commands(text):
             yield words[1:]
 
 
-def options(parser):
-    """All options of a parser and of the parsers below it."""
-    names = set(parser._option_string_actions)
+def options(parser, shown=False):
+    """All options of a parser and of the parsers below it; those that its help shows, if `shown`."""
+    names = set()
     for action in parser._actions:
+        if not shown or action.help != argparse.SUPPRESS:
+            names.update(action.option_strings)
         if isinstance(action, argparse._SubParsersAction):
-            names = names.union(*map(options, action.choices.values()))
+            for command in action.choices.values():
+                names |= options(command, shown)
     return names
 
 
@@ -59,10 +70,48 @@ def test_links_lead_somewhere(path):
         assert not anchor or anchor[1:] in anchors(page), f"{target}{anchor}"
 
 
-def test_everything_named_by_the_page_of_the_api_exists():
-    named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
-    assert len(named) > 20
-    assert [path for path in named if pydoc.locate(path) is None] == []
+@pytest.fixture(scope="module")
+def python_names():
+    """The Python objects that the reference describes."""
+    page = (ROOT / "docs/reference/python.md").read_text()
+    return [pydoc.locate(path) or path for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
+
+
+def test_what_the_python_reference_names_exists(python_names):
+    assert [name for name in python_names if isinstance(name, str)] == []
+
+
+def test_the_python_reference_has_every_public_name(python_names):
+    described = {*map(id, python_names), *map(id, ERRORS.values())}
+    public = {name: getattr(ternhost, name) for name in ternhost.__all__}
+    assert [name for name, thing in public.items() if id(thing) not in described] == []
+
+
+def test_the_menu_has_every_page():
+    menu = make_site.pages_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    kept = {name(path) for path in PAGES if path.parts[len(ROOT.parts)] not in NOT_ON_THE_SITE}
+    assert kept - {*menu} == set()
+
+
+def test_the_reference_has_a_page_for_every_command(parser):
+    named = {name for name, _ in reference_pages.subcommands(parser)}
+    assert len(named) > 10
+    pages = {Path(page).stem for page in reference_pages.pages() if "/commands/" in page}
+    assert pages == named
+
+
+def test_the_page_of_a_command_has_every_option_of_it(parser):
+    for _, command in reference_pages.subcommands(parser):
+        page = reference_pages.command_page(command)
+        left_out = {name for name in options(command, shown=True) if name not in page}
+        assert left_out <= {"-h", "--help"}, command.prog
+
+
+@pytest.mark.parametrize("heading", reference_pages.REGISTRIES)
+def test_the_page_of_names_has_entries_under_each_heading(heading):
+    page = reference_pages.names_page()
+    section = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\| `\S+` \|", section, re.MULTILINE)) > 1
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,218 @@
+"""Writes the pages of the reference that follow from the code: commands, and what has a name.
+
+They are a part of the site and are not kept in the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ternhost import cli, errors
+from ternhost.datasets.sources import Source
+from ternhost.options import flag
+from ternhost.privacy.mechanism import Mechanism
+from ternhost.registry import Registry
+
+FOLDER = "docs/reference"
+NOTE = "*This page is made from the code of tern by `make docs`.*"
+# The registries of what a user chooses by name, in the order of the page: their headings, and where
+# they are.
+REGISTRIES = {
+    "Learners": "ternhost.learn.base:ALGORITHMS",
+    "Mechanisms": "ternhost.privacy.mechanisms:REGISTRY",
+    "Data sets": "ternhost.datasets:SOURCES",
+    "Fleets": "ternhost.reach.fleet:KINDS",
+    "Optimisers": "ternhost.learn.optimisers:OPTIMISERS",
+    "Brokers": "ternhost.reach.broker.kinds:KINDS",
+}
+
+
+def pages() -> dict[str, str]:
+    """The generated pages: their Markdown, by their paths in the repository."""
+    parser = cli.build_parser()
+    made = {
+        f"{FOLDER}/commands.md": commands_page(parser),
+        f"{FOLDER}/names.md": names_page(),
+    }
+    for name, command in subcommands(parser):
+        made[f"{FOLDER}/commands/{name}.md"] = command_page(command)
+    return made
+
+
+# Commands.
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The commands directly below a parser, by name, without second names of the same command."""
+    seen = []
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            continue
+        for name, command in action.choices.items():
+            if command not in seen:
+                seen.append(command)
+                yield name, command
+
+
+def summaries(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """The line that a parser's help has for each of its commands, by name."""
+    lines = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:
+                lines[choice.metavar or choice.dest] = choice.help or ""
+    return lines
+
+
+def commands_page(parser: argparse.ArgumentParser) -> str:
+    """The page that lists all commands, the options of all of them, and the exit codes."""
+    lines = summaries(parser)
+    rows = []
+    for name, command in subcommands(parser):
+        rows.append(f"| [`tern {name}`](commands/{name}.md) | {cell(lines.get(name, ''))} |")
+        below = summaries(command)
+        for verb, _ in subcommands(command):
+            link = f"commands/{name}.md#{anchor(f'tern {name} {verb}')}"
+            rows.append(f"| [`tern {name} {verb}`]({link}) | {cell(below.get(verb, ''))} |")
+    codes = [f"| {code} | {cell(text)} |" for code, text in errors.EXIT_CODES.items()]
+    parts = [
+        "# Commands",
+        NOTE,
+        table("command", "what it does", rows),
+        "## Options of `tern`",
+        *option_tables(parser),
+        "## Exit codes",
+        table("code", "meaning", codes),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def command_page(parser: argparse.ArgumentParser) -> str:
+    """The page of a command, with a section for each command below it."""
+    return "\n\n".join([f"# {parser.prog}", NOTE, *sections(parser)]) + "\n"
+
+
+def sections(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """What a command does, its usage, options and examples; then the same of the commands below."""
+    if parser.description:
+        yield escaped(parser.description)
+    if parser.get_default("func") is not None:
+        yield fence(usage(parser))
+    yield from option_tables(parser)
+    if parser.epilog:
+        yield fence(inspect.cleandoc(parser.epilog))
+    for _, command in subcommands(parser):
+        yield f"## {command.prog}"
+        yield from sections(command)
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """A command line with the command, its options in one word, and its arguments."""
+    formatter = parser.formatter_class(prog=parser.prog)
+    words = [parser.prog, "[OPTION ...]"]
+    for action in parser._get_positional_actions():
+        words.append(formatter._format_args(action, action.dest))
+    return " ".join(words)
+
+
+def option_tables(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """A table for each group of options that the help of a parser shows."""
+    formatter = parser.formatter_class(prog=parser.prog)
+    for group in parser._action_groups:
+        rows = []
+        for action in group._group_actions:
+            is_help = isinstance(action, argparse._HelpAction)
+            is_command = isinstance(action, argparse._SubParsersAction)
+            if action.help == argparse.SUPPRESS or is_help or is_command:
+                continue
+            text = formatter._expand_help(action) if action.help else ""
+            rows.append(f"| {spelling(action, formatter)} | {cell(text)} |")
+        if rows:
+            yield table(escaped(group.title or "options"), "meaning", rows)
+
+
+def spelling(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    """How an option or an argument is written on a command line, as code."""
+    words = formatter._format_action_invocation(action)
+    return f"`{words}`".replace("|", r"\|")
+
+
+# What has a name.
+
+
+def names_page() -> str:
+    """The page that lists what can be named: learners, mechanisms, data sets, fleets and others."""
+    parts = ["# Names", NOTE]
+    for heading, place in REGISTRIES.items():
+        module, _, attribute = place.partition(":")
+        registry: Registry[Any] = getattr(importlib.import_module(module), attribute)
+        rows = [f"| `{name}` | {about(entry)} |" for name, entry in registry.items()]
+        parts += [f"## {heading}", table("name", "what it is", rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def about(entry: Any) -> str:
+    """What the page says about an entry of a registry, for a cell of a table."""
+    if isinstance(entry, Mechanism):
+        return about_mechanism(entry)
+    if isinstance(entry, Source):
+        return about_data(entry)
+    if getattr(entry, "about", None):
+        return cell(entry.about)
+    return cell(first_sentence(inspect.getdoc(entry) or ""))
+
+
+def about_mechanism(mechanism: Mechanism) -> str:
+    """How many outputs a mechanism has, and what can be set in its design."""
+    parts = []
+    if mechanism.levels is not None:
+        parts.append(f"{mechanism.levels} outputs, unless you choose another number")
+    parts += [f"`{flag(option.name)}`: {cell(option.help)}" for option in mechanism.options]
+    return "; ".join(parts)
+
+
+def about_data(source: Source) -> str:
+    """What a data set is learned for, and whether its file comes with tern."""
+    if source.has_file:
+        return f"{source.task}, in a file of yours: `NAME:PATH`"
+    return source.task
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a documentation string, on one line."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    ended = re.match(r".*?\.(?= [A-Z]|$)", paragraph)
+    return ended[0] if ended else paragraph
+
+
+# Markdown.
+
+
+def table(head: str, other_head: str, rows: list[str]) -> str:
+    """A table of two columns."""
+    return "\n".join([f"| {head} | {other_head} |", "|---|---|", *rows])
+
+
+def cell(text: str) -> str:
+    """A text as it may stand in a cell of a table."""
+    return escaped(" ".join(text.split())).replace("|", r"\|")
+
+
+def escaped(text: str) -> str:
+    """A text in which Markdown sees no markup: `a*b*c` and `<x>` stay as they are."""
+    return re.sub(r"([\\`*_<\[])", r"\\\1", text)
+
+
+def fence(text: str) -> str:
+    """A block of text in which every space counts."""
+    return f"```text\n{text}\n```"
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading that has words of letters, digits and hyphens only."""
+    return heading.replace(" ", "-")
