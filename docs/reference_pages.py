@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ternhost import cli, errors
+from ternhost import errors
+from ternhost.cli import everywhere, tree
+from ternhost.cli.parser import subparsers_of
 from ternhost.datasets.sources import Source
 from ternhost.options import flag
 from ternhost.privacy.mechanism import Mechanism
@@ -34,29 +36,17 @@ REGISTRIES = {
 
 def pages() -> dict[str, str]:
     """The generated pages: their Markdown, by their paths in the repository."""
-    parser = cli.build_parser()
+    parser = tree.build_parser()
     made = {
         f"{FOLDER}/commands.md": commands_page(parser),
         f"{FOLDER}/names.md": names_page(),
     }
-    for name, command in subcommands(parser):
+    for name, command in subparsers_of(parser).items():
         made[f"{FOLDER}/commands/{name}.md"] = command_page(command)
     return made
 
 
 # Commands.
-
-
-def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """The commands directly below a parser, by name, without second names of the same command."""
-    seen = []
-    for action in parser._actions:
-        if not isinstance(action, argparse._SubParsersAction):
-            continue
-        for name, command in action.choices.items():
-            if command not in seen:
-                seen.append(command)
-                yield name, command
 
 
 def summaries(parser: argparse.ArgumentParser) -> dict[str, str]:
@@ -65,30 +55,30 @@ def summaries(parser: argparse.ArgumentParser) -> dict[str, str]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for choice in action._choices_actions:
-                lines[choice.metavar or choice.dest] = choice.help or ""
+                lines[choice.dest] = choice.help or ""
     return lines
 
 
 def commands_page(parser: argparse.ArgumentParser) -> str:
     """The page that lists all commands, the options of all of them, and the exit codes."""
     lines = summaries(parser)
-    rows = []
-    for name, command in subcommands(parser):
+    rows_of_heading: dict[str, list[str]] = {heading: [] for heading in tree.HEADINGS}
+    for name, command in subparsers_of(parser).items():
+        rows = rows_of_heading.setdefault(tree.heading_of(name), [])
         rows.append(f"| [`tern {name}`](commands/{name}.md) | {cell(lines.get(name, ''))} |")
         below = summaries(command)
-        for verb, _ in subcommands(command):
+        for verb in subparsers_of(command):
             link = f"commands/{name}.md#{anchor(f'tern {name} {verb}')}"
             rows.append(f"| [`tern {name} {verb}`]({link}) | {cell(below.get(verb, ''))} |")
+
+    parts = ["# Commands", NOTE]
+    for heading, rows in rows_of_heading.items():
+        if rows:
+            parts += [f"## {heading}", table("command", "what it does", rows)]
+    options = [f"| `{name}` | {cell(text)} |" for name, text in everywhere.HELP.items()]
+    parts += ["## What every command takes", table("option", "meaning", options)]
     codes = [f"| {code} | {cell(text)} |" for code, text in errors.EXIT_CODES.items()]
-    parts = [
-        "# Commands",
-        NOTE,
-        table("command", "what it does", rows),
-        "## Options of `tern`",
-        *option_tables(parser),
-        "## Exit codes",
-        table("code", "meaning", codes),
-    ]
+    parts += ["## Exit codes", table("code", "meaning", codes)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -106,13 +96,15 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield from option_tables(parser)
     if parser.epilog:
         yield fence(inspect.cleandoc(parser.epilog))
-    for _, command in subcommands(parser):
+    for command in subparsers_of(parser).values():
         yield f"## {command.prog}"
         yield from sections(command)
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
     """A command line with the command, its options in one word, and its arguments."""
+    if parser.usage:
+        return parser.usage
     formatter = parser.formatter_class(prog=parser.prog)
     words = [parser.prog, "[OPTION ...]"]
     for action in parser._get_positional_actions():

@@ -46,7 +46,7 @@ _OWN = {
 COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)
 
 # The order of the headings of `tern --help`. Headings that only packages know come after these.
-_HEADINGS = ("Learn", "Boards", "Fleets", "Mechanisms", "Measure", "Look", "Set up")
+HEADINGS = ("Learn", "Boards", "Fleets", "Mechanisms", "Measure", "Look", "Set up")
 _OTHERS = "Other commands"
 
 
@@ -124,9 +124,9 @@ def _overview(subparsers: argparse._SubParsersAction[Any]) -> str:
         is_group = verbs and subparsers.choices[name].get_default("func") is None
         summaries[name] = f"{action.help}: {verbs}" if is_group else str(action.help)
     width = max(map(len, summaries)) + 2
-    commands_of_heading: dict[str, list[str]] = {heading: [] for heading in _HEADINGS}
+    commands_of_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
     for name in summaries:
-        commands_of_heading.setdefault(_heading(name), []).append(name)
+        commands_of_heading.setdefault(heading_of(name), []).append(name)
 
     lines: list[str] = []
     for heading, names in commands_of_heading.items():
@@ -144,7 +144,7 @@ def _section(heading: str, texts: Any, width: int) -> list[str]:
     return [f"{heading}:", *(f"  {name:{width}}{text}" for name, text in texts.items())]
 
 
-def _heading(name: str) -> str:
+def heading_of(name: str) -> str:
     """Return the heading under which `tern --help` lists a command."""
     command: Any = COMMANDS.get(name)  # None: its package is missing
     for attribute in ("heading", "HEADING"):
