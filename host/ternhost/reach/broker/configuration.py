@@ -13,7 +13,7 @@ from tern.links import mqtt
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import guests, kinds, mosquitto_files, sites
+from ternhost.reach.broker import for_boards, guests, kinds, mosquitto_files, sites
 from ternhost.reach.broker.access import CONFIG, HOST, Access, Rights, check_prefix
 from ternhost.reach.broker.guests import NO_CHANGES, GuestPrefixes
 from ternhost.reach.broker.kinds import KINDS, BrokerKind, BrokerUsers
@@ -136,6 +136,8 @@ def _write_users(
 ) -> None:
     """Write what users the broker has, with passwords and rights, and the files of its sites.
 
+    for-boards.json is written, too, which says how the boards reach it.
+
     The users are the host, those of guests, the brokers of the sites, and each board.
 
     directory: the broker's directory. kind: the kind of the broker. keys: the keys of the devices,
@@ -146,6 +148,7 @@ def _write_users(
         for path, access in guest.accesses(directory, guest_prefixes).items():
             _write_host(path, access, store=None)
     host = Access.load(directory / HOST)
+    for_boards.write(directory, host)
     rights = _rights(directory, host)
     all_sites = sites.write(directory, keys, anew)
     bridges = ""

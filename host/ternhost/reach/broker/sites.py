@@ -20,7 +20,7 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, write_file
 from ternhost.provision.keys import LAST, check_apart
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import mosquitto_files
+from ternhost.reach.broker import for_boards, mosquitto_files
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access, Rights, template
 
 SITES = "sites"  # in the directory of the central broker, with a directory for each site
@@ -342,6 +342,7 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     if access.authority:
         write_file(directory / AUTHORITY, Path(access.authority).read_bytes())
     if site.bridge:
+        for_boards.write(directory, Access.load(directory / HOST))
         _write_broker(site, access, central, passwords)
 
 
