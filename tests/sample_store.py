@@ -34,6 +34,12 @@ def key_of(device):
 FLEET_KEY = random.Random("fleet").randbytes(32)
 
 
+TEXTS = (
+    "rp2040; micropython 1.28.0; tern 0.1.0; program greenhouse 3; 27 C",
+    "Generic ESP32 module; micropython 1.28.0; tern 0.1.0; program greenhouse 2",
+)
+
+
 def boards(count, now=None, seed=1):
     """Yield the rows of `count` boards, with plausible values."""
     now, chance = now or time.time(), random.Random(seed)
@@ -47,6 +53,9 @@ def boards(count, now=None, seed=1):
             now - chance.expovariate(1 / 20),
             {
                 "budget": int(1e6 * (2 * chance.randint(1, 4) - 0.2)),
+                "spent": 200_000,
+                "measure": 0,
+                "unit": 0,
                 "epoch": 1,
                 "heap": chance.randrange(60_000, 150_000),
                 "exceptions": int(failed),
@@ -54,7 +63,7 @@ def boards(count, now=None, seed=1):
                 "entropy": 1,
                 "assessed": 1,
                 "release": chance.choice(("0.1.0", "0.1.0", "0.1.0", "0.0.9")),
-                "text": chance.choice(("rp2 1.25", "esp32 1.25")),
+                "text": chance.choice(TEXTS),
                 "records": 30,
             },
             int(failed),

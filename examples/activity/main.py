@@ -29,6 +29,7 @@ BOUT = 4  # windows of one activity, then comes another one
 PRINT_EVERY = 100  # windows
 
 board = this_board()
+board.program = "activity 1"  # the host shows it
 if sys.platform == "linux":
     seed = int(sys.argv[2])
     speed = int(sys.argv[3]) if len(sys.argv) > 3 else 1

@@ -24,6 +24,7 @@ from tern.recorder import Recorder
 EVERY = 5  # minutes, from one record to the next: neighbours hardly differ
 
 board = this_board()
+board.program = "thermostat 1"  # the host shows it
 if sys.platform == "linux":
     seed = int(sys.argv[2])
     hour_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 3600_000

@@ -381,7 +381,7 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micr
 
         rig.Train("run", "--no-report", cwd=tmp_path, command="resume").finish()
         opened.wait_for_tile("rounds ended", "4")
-        assert opened.tile("reports accepted") == "80"
+        assert opened.tile("reports") == "80"
         page.wait_for_selector("text=The run has ended")
         assert page.locator("main.tern .badge").inner_text() == "finished"
         page.get_by_role("tab", name="Fleet").click()

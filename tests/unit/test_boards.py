@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tern import wire
+from tern.boards import Base
 from tern.entropy import FAILED, EntropyError
 
 
@@ -177,3 +178,11 @@ def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch):
     _, board = rp2_board(monkeypatch, "RP2350", (1, 25, 0))
     assert board.generator().state == FAILED
     assert "1.28" in board.text()
+
+
+def test_the_text_of_a_board_names_the_program_of_its_user():
+    """The host shows which program, in which version, runs on each board."""
+    board = Base()
+    assert "program" not in board.text()
+    board.program = "thermostat 2"
+    assert board.text().split("; ")[3] == "program thermostat 2"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
+import numpy as np
 import pytest
 
 from ternhost.errors import USAGE
@@ -20,11 +21,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.watch import curves, words
-from ternhost.watch.page import (
-    learning,
-    live_store,
-    server,
-)
+from ternhost.watch.page import charts, learning, live_store, privacy, rounds, server
 from ternhost.watch.summary import summary_of
 
 # A run on 1,000 devices: 75 % pay 1 for a report, 25 % pay 3, so 1.5 is the mean.
@@ -101,6 +98,27 @@ def boards(hellos):
     ]
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 2, 8])
+@pytest.mark.parametrize("name", ["three-outputs", "pm-sub", "laplace", "optimal", "grr"])
+def test_most_of_a_card_can_be_seen_on_its_axes(name, epsilon):
+    """Half of the drawn probabilities must be at least a fiftieth of the axis high, and the axis must
+    not go on where nothing is reported.
+    """
+    picture = charts.card(card(name, epsilon))
+    heights = np.array([series["data"] for series in picture["series"]])
+
+    axis = picture["yAxis"]
+    if axis["type"] == "log":
+        positions = np.log(heights / axis["min"]) / np.log(axis["max"] / axis["min"])
+    else:
+        positions = heights / heights.max()
+    assert np.median(positions) > 1 / 50
+    assert heights[:, 0].max() > 1e-6
+    assert heights[:, -1].max() > 1e-6
+    # What is drawn is nearly everything that is reported.
+    assert heights.sum(axis=1) == pytest.approx(np.ones(5), abs=2.1e-3)
+
+
 # The table of boards
 
 
@@ -132,9 +150,108 @@ def test_a_board_without_a_value_is_sorted_last_in_both_orders(descending):
 
 def test_the_tiles_count_the_reports_of_the_open_round():
     values = {name: value for name, value, _ in words.tiles(replace(NOW, open=(open_round(30),)))}
-    assert values["reports accepted"] == "1,030"
+    assert values["reports"] == "1,030"
     assert values["rounds ended"] == "10"
-    assert values["epsilon spent, mean of devices"] == "1.55"  # 1,030 reports of 1.5, by 1,000
+    assert values["epsilon spent"] == "1.55"  # 1,030 reports of 1.5, by 1,000
+
+
+@pytest.mark.parametrize(
+    ("options", "protected", "delta"),
+    [
+        ({}, "a device with all of its records", "at delta\u00a00"),
+        ({"unit": "record", "delta": "1e-6"}, "one record of a device", "at delta\u00a01e-06"),
+    ],
+    ids=["device", "record"],
+)
+def test_the_tile_of_epsilon_names_what_is_protected_and_the_delta(options, protected, delta):
+    """An epsilon means nothing without what it protects, and the delta at which it holds."""
+    classes = [{**each, "rho_per_report": 0.01} for each in REFERENCES["classes"]]
+    run = replace(RUN, options=options, references={**REFERENCES, "classes": classes})
+
+    tiles = {name: more for name, _, more in words.tiles(replace(NOW, run=run))}
+
+    assert protected in tiles[words.EPSILON_SPENT]
+    assert delta in tiles[words.EPSILON_SPENT]
+
+
+def board_with(left, spent, **hello):
+    """A board that says so many millionths are left of its budget, and spent."""
+    hello = {"budget": left, "spent": spent, "measure": 0, "unit": 0, **hello}
+    return BoardRow("b", first=1, clients=1, online=True, heard=time.time(), hello=hello)
+
+
+def test_a_tile_shows_the_least_that_a_board_has_left_and_its_allowance():
+    rich = board_with(left=7_000_000, spent=1_000_000)
+    poor = board_with(left=500_000, spent=1_500_000, unit=1)
+    now = replace(NOW, boards=(rich, poor), read=time.time())
+
+    values = {name: (value, more) for name, value, more in words.tiles(now)}
+
+    left, explanation = values[words.EPSILON_LEFT]
+    assert left == "0.5"
+    assert "allowance of 2;" in explanation
+    assert "one record of a device" in explanation
+
+
+def test_boards_that_tell_no_budget_have_no_tile_of_it():
+    silent = BoardRow("b", first=1, clients=1, online=True, heard=time.time())
+    names = [name for name, _, _ in words.tiles(replace(NOW, boards=(silent,), read=time.time()))]
+    assert words.EPSILON_LEFT not in names
+
+
+def test_the_allowance_is_that_of_the_ledgers_where_boards_tell_it():
+    """The run was started with --budget 9, but a board refuses by its own ledger."""
+    run = replace(RUN, options={"budget": "9"})
+    board = board_with(left=7_000_000, spent=1_000_000)
+
+    without_board = privacy.account_table(replace(NOW, run=run))
+    with_board = privacy.account_table(replace(NOW, run=run, boards=(board,), read=time.time()))
+
+    assert ">9<" in without_board
+    assert ">8<" in with_board
+    assert ">9<" not in with_board
+
+
+def test_the_row_of_a_board_names_its_library_its_program_and_its_interpreter():
+    text = "rp2040; micropython 1.28.0; tern 0.1.0; program thermostat 2; OSError; 27 C"
+    row = live_store.row(board_with(left=1, spent=1, release="0.1.0", text=text))
+    assert row["library"] == "tern 0.1.0"
+    assert row["program"] == "thermostat 2"
+    assert row["interpreter"] == "micropython 1.28.0"
+    assert row["machine"] == "rp2040"
+
+
+def test_a_text_of_another_form_names_neither_program_nor_interpreter():
+    """A user's program may send any text."""
+    row = live_store.row(board_with(left=1, spent=1, text="hello; world"))
+    assert (row["program"], row["interpreter"], row["machine"]) == (None, None, None)
+
+
+def test_the_rounds_show_the_bound_to_which_devices_clip():
+    """A learner chooses the range, or the radius of a sum, anew for each round. With local training,
+    each class of devices has a range of its own for the whole run.
+    """
+    assert ">0.5<" in rounds.last_rounds_table(NOW)
+
+    of_sum = [{**without(entry, "tau"), "radius": 0.125} for entry in HISTORY]
+    assert ">0.125<" in rounds.last_rounds_table(replace(NOW, history=tuple(of_sum)))
+
+    classes = []
+    for device_class, tau in zip(REFERENCES["classes"], (0.25, 0.75), strict=True):
+        classes.append({**device_class, "tau": tau})
+    run = replace(RUN, references={**REFERENCES, "classes": classes})
+    no_choice = tuple(without(entry, "tau") for entry in HISTORY)
+    assert ">0.25, 0.75<" in rounds.last_rounds_table(replace(NOW, run=run, history=no_choice))
+
+
+def without(entry, name):
+    return {key: value for key, value in entry.items() if key != name}
+
+
+def test_a_radius_is_no_figure_of_a_model():
+    """Of records that only the devices know, no figure is known: the radius must not stand for it."""
+    entry = {"round": 1, "reports": 5, "radius": 0.5}
+    assert curves.measures(replace(RUN, references={}), [entry]) == []
 
 
 def test_a_fleet_that_refuses_has_the_same_banner_on_the_page_and_in_the_terminal():

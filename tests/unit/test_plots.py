@@ -1,5 +1,6 @@
 """The picture of a card shows its exact probabilities."""
 
+import numpy as np
 import pytest
 
 import ternhost.privacy.cards
@@ -20,6 +21,24 @@ def test_a_card_of_few_levels_is_drawn_exactly():
     for v in (-16384, 4096):  # -1 and 0.25 in fixed point
         expected += [float(p) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2, 8])
+@pytest.mark.parametrize("name", ["three-outputs", "pm-sub", "laplace", "optimal", "grr"])
+def test_most_outputs_of_a_card_can_be_seen_in_its_picture(name, epsilon):
+    """Half of the drawn probabilities stand at a fiftieth of the axis or higher."""
+    card = mechanisms.design(name, epsilon_micro=round(epsilon * 1e6)).decode()
+    figure = card_plots.card_distribution(card)
+    for axes in figure.axes[: 1 if card.symbols <= 8 else 5]:
+        heights = [bar.get_height() for bar in axes.patches]
+        for lines in axes.collections:
+            heights += [top for (_, _), (_, top) in lines.get_segments()]
+        bottom, top = axes.get_ylim()
+        if axes.get_yscale() == "log":
+            positions = np.log(np.array(heights) / bottom) / np.log(top / bottom)
+        else:
+            positions = np.array(heights) / top
+        assert np.median(positions) > 1 / 50
 
 
 @pytest.mark.parametrize("v", [-16384, -5000, 0, 77, 16384])

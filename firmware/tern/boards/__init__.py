@@ -23,6 +23,7 @@ class Base:
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
     exceptions = restarts = 0  # how many since power on: see tern.supervisor
+    program = ""  # the name and version of the user's program, such as "thermostat 2"
     last_error = ""  # the class of the last exception
     absence = None  # of a board with a broker: a tern.absence.Absence
     longest_pause = 300  # s, after an exception
@@ -33,13 +34,14 @@ class Base:
     def text(self) -> str:
         """Return the text of a HELLO: "board; interpreter; tern version", and more where known.
 
-        That is "; last error", "; absence" and "; temperature".
+        That is "; program NAME VERSION", "; last error", "; absence" and "; temperature".
         """
         interpreter = sys.implementation
         text = "%s; %s %d.%d.%d; tern %s" % (
             (self.name, interpreter.name) + interpreter.version[:3] + (__version__,)
         )
-        for part in (self.last_error, self.absence):
+        program = "program " + self.program[:40] if self.program else ""
+        for part in (program, self.last_error, self.absence):
             if part:
                 text += "; %s" % part
         warmth = self.temperature()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from tern.card import LAPLACE, MIXTURE, PROJECTION, SUM, Card
+from tern.card import LAPLACE, PROJECTION, SUM, Card
 from tern.fixed import ONE
 from ternhost.plots.canvas import (
     DARK,
@@ -23,10 +23,11 @@ from ternhost.plots.canvas import (
     dress,
     legend_above,
 )
-from ternhost.privacy import cards, certify, projection
+from ternhost.privacy import cards, certify, outputs, projection
 from ternhost.privacy.base import MICRO
 
 _FEW = 8  # so many outputs are drawn as groups of bars, more as lines
+_MOST_LEVEL_LABELS = 4  # under the bars; more are written at a slant
 _MOST_STEMS = 400  # lines of a panel
 _SEPARATE = 64  # so many lines have a gap between them
 
@@ -45,6 +46,12 @@ def card_distribution(
     loss = np.zeros(1)
     if card.shape != SUM:  # Gaussian noise has no largest loss
         loss = losses(card)
+
+    # What is hardly ever reported would take most of the room.
+    is_shown = outputs.shown(values, probabilities)
+    values, probabilities = values[is_shown], probabilities[:, is_shown]
+    if len(loss) == len(is_shown):
+        loss = loss[is_shown]
 
     are_few = len(values) <= _FEW
     heights = [2.6 if are_few else 4.0]  # of the panels, in inches
@@ -92,6 +99,8 @@ def _loss_panel(figure: SubFigure, values: Floats, loss: Floats, certified: floa
 def _label_outputs(axes: Axes, values: Floats) -> None:
     """Write the value of each output below its bar; the bars are at 0, 1, 2, ..."""
     axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
+    if len(values) > _MOST_LEVEL_LABELS:  # they would overlap
+        axes.tick_params(axis="x", labelrotation=45)
 
 
 def _bars(
@@ -120,6 +129,7 @@ def _bars(
         )
     _label_outputs(axes, values)
     axes.set(xlabel="reported value", ylabel="probability")
+    _scale_probabilities(axes, probabilities)
     axes.grid(visible=False, axis="x")
     axes.set_title("What is reported for an input x", fontsize="medium", pad=24)
     legend_above(axes, columns=len(inputs))
@@ -138,14 +148,17 @@ def _rows(
         _stems(axes, values, row)
         if shape != PROJECTION:  # its outputs are directions, on which no input lies
             axes.axvline(x, color=MIDDLE, linestyle="--")
-        if shape == MIXTURE:  # a few outputs are far more likely than the others
-            axes.set_yscale("log")
-            axes.set_ylim(probabilities.min() / 2, probabilities.max() * 2)
-        else:
-            axes.set_ylim(0, probabilities.max() * 1.1)
+        _scale_probabilities(axes, probabilities)
+        if axes.get_yscale() == "linear":
             axes.yaxis.set_major_locator(MaxNLocator(2))
+        else:
+            axes.yaxis.set_major_locator(LogLocator(numticks=3))
+            axes.yaxis.set_minor_locator(NullLocator())
         axes.text(1.01, 0.5, f"x = {x:g}", transform=axes.transAxes, va="center")
-    figure.supylabel("probability", fontsize="medium")
+    y_label = "probability"
+    if outputs.needs_logarithm(probabilities):
+        y_label += " (log)"
+    figure.supylabel(y_label, fontsize="medium")
     x_label = "reported value"
     title = "What is reported for an input x (dashed)"
     if shape == PROJECTION:
@@ -153,6 +166,18 @@ def _rows(
         title = "What is reported for a vector of x radii"
     panels[-1].set_xlabel(x_label)
     panels[0].set_title(title, fontsize="medium")
+
+
+def _scale_probabilities(axes: Axes, probabilities: Floats) -> None:
+    """Set the axis of probabilities: logarithmic where most of them could not be seen otherwise."""
+    highest = probabilities.max()
+    if outputs.needs_logarithm(probabilities):
+        lowest = probabilities[probabilities > 0].min()
+        axes.set_yscale("log")
+        axes.set_ylim(lowest / 3, highest * 2)
+        axes.set_ylabel("probability (log)" if axes.get_ylabel() else "")
+    else:
+        axes.set_ylim(0, highest * 1.1)
 
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
@@ -189,9 +214,9 @@ def losses(card: Card) -> Floats:
     if card.shape == LAPLACE:
         # With each step of the grid between input and output, the likelihood falls by exp(-s / t).
         one = 1 << card.grid_bits  # the steps from 0 to 1
-        outputs = np.abs(np.arange(card.lowest, card.lowest + card.symbols))  # steps from 0
-        farthest = outputs + one  # steps to the input -1 or 1, whichever is farther
-        nearest = np.maximum(outputs - one, 0.0)  # 0 if the output is itself a possible input
+        steps = np.abs(np.arange(card.lowest, card.lowest + card.symbols))  # from 0 to the output
+        farthest = steps + one  # steps to the input -1 or 1, whichever is farther
+        nearest = np.maximum(steps - one, 0.0)  # 0 if the output is itself a possible input
         difference: Floats = farthest - nearest
         return difference * (card.s / card.t)
     if card.shape == PROJECTION:

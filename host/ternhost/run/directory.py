@@ -33,6 +33,7 @@ _COMMON_KEYS = {
     "refusals",
     "reasons",
     "tau",
+    "radius",
     "rate",
     "spent",
 }

@@ -65,6 +65,14 @@ class BoardRow:
         return budget_left(self.hello, self.spent)
 
     @property
+    def allowance(self) -> int | None:
+        """What its first device may spend in its life, in millionths; None if it is not known."""
+        left, paid = self.hello.get("budget"), self.hello.get("spent")
+        if not isinstance(left, int) or not isinstance(paid, int):
+            return None
+        return left + paid
+
+    @property
     def paid(self) -> int | None:
         """What its first device has paid in its life, in millionths; None if it is not known."""
         return paid_in_life(self.hello, self.spent)

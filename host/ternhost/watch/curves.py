@@ -19,6 +19,7 @@ from ternhost.store.snapshot import RunView, Snapshot
 
 MOST = 400  # points of a curve
 ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
+RANGE, RADIUS, RATE = "tau", "radius", "rate"  # parameters of a round, as in the history
 Point = tuple[float, float]
 History = Sequence[Mapping[str, Any]]  # an entry for each round that has ended
 
@@ -309,6 +310,18 @@ def evenly_spaced(count: int, most: int = MOST) -> list[int]:
         return list(range(count))
     last = count - 1
     return [step * last // (most - 1) for step in range(most)]
+
+
+def bound_name(history: History) -> str:
+    """Return the name in the history of the bound to which devices clip: RADIUS or RANGE."""
+    has_radius = bool(history) and RADIUS in history[-1]
+    return RADIUS if has_radius else RANGE
+
+
+def parameter_word(name: str) -> str:
+    """Return the display name of a parameter of a round."""
+    words = {RANGE: "range (tau)", RADIUS: "radius", RATE: "learning rate"}
+    return words[name]
 
 
 def series(history: History, name: str, x_of_round: Sequence[float]) -> list[Point]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ FAILED, OTHER = "failed", "other"
 _GENERATORS = {wire.FAILED: FAILED, wire.CTR_DRBG: "CTR_DRBG", wire.HASH_DRBG: "Hash_DRBG"}
 _MOST_VALUES = 20  # different values that are counted by themselves
 _LONGEST_VALUE = 60  # characters of a value
+_PROGRAM = "program "  # before the name of the program in the text of a HELLO
 _DELTA = 1e-6  # at which a budget in rho is converted to epsilon
 
 
@@ -100,6 +102,36 @@ def generator(board: BoardRow) -> str | None:
     return _GENERATORS.get(code, OTHER)
 
 
+class Software(NamedTuple):
+    """What runs on a board; a part that the board does not name is None."""
+
+    library: str | None  # the release of the device library
+    program: str | None  # the name of the user's program, and its version
+    interpreter: str | None  # such as "micropython 1.28.0"
+    machine: str | None  # the kind of the board, such as "rp2040"
+
+
+def software(board: BoardRow) -> Software:
+    """Return what runs on a board, by the text of its HELLO (wire.md).
+
+    The text is "machine; interpreter; tern version; ...". A user's program may send another text, so
+    only parts of the known form are believed.
+    """
+    parts = str(board.hello.get("text") or "").split("; ")
+    release = board.hello.get("release")
+    program = None
+    for part in parts:
+        if part.startswith(_PROGRAM):
+            program = part.removeprefix(_PROGRAM)
+    has_known_form = len(parts) >= 3 and parts[2].startswith("tern ")
+    return Software(
+        library=None if release is None else f"tern {release}",
+        program=program,
+        interpreter=parts[1] if has_known_form else None,
+        machine=parts[0] if has_known_form else None,
+    )
+
+
 def failed(board: BoardRow) -> bool:
     """Return whether a board reports that its random generator has failed a health test."""
     return board.hello.get("entropy") == wire.FAILED
@@ -110,16 +142,34 @@ def budget(board: BoardRow) -> float | None:
 
     If the device counts in rho (zCDP), the result is the epsilon of the rest at delta 1e-6.
     """
-    micro_left = board.budget_left
-    if micro_left is None:
+    return _epsilon(board, board.budget_left)
+
+
+def allowance(board: BoardRow) -> float | None:
+    """Return the epsilon that a board's first device may spend in its life, by its ledger.
+
+    The result is None if the board does not say it, and for a device that counts in rho the epsilon
+    at delta 1e-6.
+    """
+    return _epsilon(board, board.allowance)
+
+
+def delta_of(board: BoardRow) -> float:
+    """Return the delta at which the epsilons of a board hold: 0 if its ledger counts epsilon."""
+    return _DELTA if board.measure == RHO else 0.0
+
+
+def _epsilon(board: BoardRow, micro: int | None) -> float | None:
+    """Convert an amount in a board's ledger, in millionths of its measure, into an epsilon."""
+    if micro is None:
         return None
     counts_in_rho = board.measure == RHO
-    if counts_in_rho and micro_left > 0:
+    if counts_in_rho and micro > 0:
         # The conversion is slow and fleets are large, so it is interpolated in a table.
         log_rhos, log_epsilons = _epsilons_of_rhos()
-        log_epsilon = float(np.interp(math.log(micro_left), log_rhos, log_epsilons))
+        log_epsilon = float(np.interp(math.log(micro), log_rhos, log_epsilons))
         return math.exp(log_epsilon)
-    return micro_left / MICRO
+    return micro / MICRO
 
 
 @lru_cache(maxsize=1)
@@ -140,14 +190,27 @@ def budgets(boards: Sequence[BoardRow], now: float) -> list[float]:
     now: seconds since 1970.
     """
     epsilons = []
-    for board in boards:
-        was_heard_within_a_day = now - board.heard <= AGES["1d"]
-        if not was_heard_within_a_day:
-            continue
+    for board in heard_within_a_day(boards, now):
         epsilon_left = budget(board)
         if epsilon_left is not None:
             epsilons.append(epsilon_left)
     return sorted(epsilons)
+
+
+def heard_within_a_day(boards: Sequence[BoardRow], now: float) -> list[BoardRow]:
+    """Return the boards that were heard within a day. now: seconds since 1970."""
+    return [board for board in boards if now - board.heard <= AGES["1d"]]
+
+
+def poorest(boards: Sequence[BoardRow]) -> BoardRow | None:
+    """Return the board that has the least epsilon left; None if no board tells its budget."""
+    with_budget = [board for board in boards if board.budget_left is not None]
+
+    def left(board: BoardRow) -> float:
+        """Return what is left of a budget that is known."""
+        return budget(board) or 0.0
+
+    return min(with_budget, key=left, default=None)
 
 
 def least_budget(boards: Sequence[BoardRow], now: float) -> float | None:

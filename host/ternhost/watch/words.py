@@ -8,10 +8,19 @@ from ternhost.privacy.units import parse_unit, protected
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING, STOPPED
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.watch import curves
-from ternhost.watch.fleet_view import states
+from ternhost.watch.fleet_view import (
+    allowance,
+    budget,
+    delta_of,
+    heard_within_a_day,
+    poorest,
+    states,
+)
 
 Tile = tuple[str, str, str]  # name, value, explanation
 REFUSALS = "refusals"
+EPSILON_SPENT = "epsilon spent"
+EPSILON_LEFT = "epsilon left"
 _SILENT = "nothing written for {}: the run may have been killed; the figures are from before"
 _SPENT = (
     "They have told as much as they may for life, and keep this promise by refusing. Devices with "
@@ -70,6 +79,27 @@ def epsilon_of(run: RunView) -> str:
     return text
 
 
+def scope_of(run: RunView) -> str:
+    """Return what the epsilons of a run are about, as short as a tile needs it.
+
+    An example is "one record of a device, that it was there, at delta 1e-06".
+    """
+    unit = parse_unit(run.options.get("unit") or "device")
+    delta = run.options.get("delta")
+    return scope(unit, float(delta) if delta else 0.0)
+
+
+def scope(unit: int, delta: float) -> str:
+    """Return what an epsilon is about: what it protects, and at which delta it holds.
+
+    unit: how many records are protected together; 0 stands for all records of a device.
+    """
+    text = protected(unit)
+    if unit:
+        text += ", that it was there"
+    return f"{text}, at delta\u00a0{delta:g}"
+
+
 def of_rounds(count: int, rounds: int | None) -> str:
     """Return which round of a run it is, such as "round 9 of 40".
 
@@ -117,19 +147,22 @@ def tiles(snapshot: Snapshot) -> list[Tile]:
     """Return the figures at the top of the page, each with a name, a value and an explanation."""
     run = snapshot.run
     if run is None:
-        return [("devices with a key", f"{snapshot.devices:,}", "")]
-    planned_rounds = f"of {run.planned:,}" if run.planned else "no end planned"
-    about_reports = "each counted once"
+        registered = ("devices", f"{snapshot.devices:,}", "have a key in this store")
+        boards = _boards_tile(snapshot) if snapshot.boards else []
+        return [registered, *boards, *_left_tile(snapshot), *_extension_tiles(snapshot)]
+    planned_rounds = f"of {run.planned:,} planned" if run.planned else "no end planned"
+    about_reports = "accepted, each counted once"
     if snapshot.open:
-        about_reports = f"{snapshot.coming:,} of them in the round under way"
+        about_reports = f"accepted, {snapshot.coming:,} of them in the round under way"
     return [
         ("rounds ended", f"{run.rounds:,}", planned_rounds),
-        ("reports accepted", f"{snapshot.accepted:,}", about_reports),
+        ("reports", f"{snapshot.accepted:,}", about_reports),
         *_figure_tile(snapshot),
         *_epsilon_tile(snapshot, run),
+        *_left_tile(snapshot),
         *_devices_tile(snapshot),
         *_extension_tiles(snapshot),
-        (REFUSALS, f"{run.refusals:,}", "by devices, see Round"),
+        (REFUSALS, f"{run.refusals:,}", "reasons: see Round"),
     ]
 
 
@@ -146,10 +179,10 @@ def _figure_tile(snapshot: Snapshot) -> list[Tile]:
     value = "–"
     if measure in last_entry:
         value = f"{last_entry[measure]:.4f}"
-    comparison = ""
+    comparison = "of the model so far"
     optimum, _baseline = curves.compared_with(snapshot.run, measure)
     if optimum is not None:
-        comparison = f"without privacy {optimum:.4f}"
+        comparison = f"{optimum:.4f} without privacy"
     return [(curves.word(measure), value, comparison)]
 
 
@@ -163,8 +196,26 @@ def _epsilon_tile(snapshot: Snapshot, run: RunView) -> list[Tile]:
     cost_of_report = rounded(least)
     if least != most:
         cost_of_report += f" to {rounded(most)}"
-    explanation = f"{epsilon_of(run)}; by accepted reports, {cost_of_report} each"
-    return [("epsilon spent, mean of devices", rounded(spent), explanation)]
+    explanation = f"mean of devices, {cost_of_report} a report; protects {scope_of(run)}"
+    return [(EPSILON_SPENT, rounded(spent), explanation)]
+
+
+def _left_tile(snapshot: Snapshot) -> list[Tile]:
+    """Return the tile with the least epsilon that a board has left; none if no board tells it."""
+    heard = heard_within_a_day(snapshot.boards, snapshot.read)
+    board = poorest(heard)
+    if board is None:
+        return []
+    left = budget(board)
+    assert left is not None
+    whose = "on the board with the least"
+    if len(snapshot.boards) == 1:
+        whose = "on the board"
+    total = allowance(board)
+    if total is not None:
+        whose += f", of an allowance of {total:.4g}"
+    explanation = f"{whose}; protects {scope(board.unit, delta_of(board))}"
+    return [(EPSILON_LEFT, f"{left:.4g}", explanation)]
 
 
 def _devices_tile(snapshot: Snapshot) -> list[Tile]:
@@ -173,14 +224,19 @@ def _devices_tile(snapshot: Snapshot) -> list[Tile]:
     The list is empty if there are no devices either.
     """
     if snapshot.boards:
-        online = states(snapshot.boards)["online"]
-        name = f"boards online{_if_silent(snapshot)}"
-        return [(name, f"{online:,}", f"of {len(snapshot.boards):,} ever seen")]
+        return _boards_tile(snapshot)
     devices = curves.devices_of(snapshot.run, snapshot.devices)
     if devices:
         origin = "registered" if snapshot.devices else "simulated or emulated"
         return [("devices", f"{devices:,}", origin)]
     return []
+
+
+def _boards_tile(snapshot: Snapshot) -> list[Tile]:
+    """Return the tile with the number of boards online."""
+    online = states(snapshot.boards)["online"]
+    name = f"boards online{_if_silent(snapshot)}"
+    return [(name, f"{online:,}", f"of {len(snapshot.boards):,} ever seen")]
 
 
 def _extension_tiles(now: Snapshot) -> list[Tile]:

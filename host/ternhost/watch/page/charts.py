@@ -12,6 +12,7 @@ import numpy as np
 
 from tern.fixed import ONE
 from ternhost.privacy import cards, certify
+from ternhost.privacy import outputs as card_outputs
 from ternhost.store.snapshot import VALUE
 from ternhost.text import brief
 from ternhost.watch import curves
@@ -328,13 +329,19 @@ def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
     Raises UsageError for a card that cannot be read.
     """
     order, names = outputs(card_bytes, meaning)
+    distributions = _distributions(card_bytes, meaning)
+    in_order = np.array(list(distributions.values()))[:, order]  # inputs x outputs
+    if meaning == VALUE:  # what is hardly ever reported would take most of the room
+        is_shown = card_outputs.shown(np.arange(len(order), dtype=np.float64), in_order)
+        in_order = in_order[:, is_shown]
+        names = [name for name, shows in zip(names, is_shown, strict=True) if shows]
+
     group_size = math.ceil(len(names) / MOST_BARS)  # how many outputs share a bar
-    group_starts = np.arange(0, len(order), group_size)
+    group_starts = np.arange(0, len(names), group_size)
+    sums_of_groups = np.add.reduceat(in_order, group_starts, axis=1)
     series = []
-    for number, (name, probabilities) in enumerate(_distributions(card_bytes, meaning).items()):
-        in_order = np.array(probabilities)[order]
-        sums_of_groups = np.add.reduceat(in_order, group_starts)
-        heights = [_short(float(probability)) for probability in sums_of_groups]
+    for number, (name, probabilities) in enumerate(zip(distributions, sums_of_groups, strict=True)):
+        heights = [_short(float(probability)) for probability in probabilities]
         shape = _bar_shape() if len(names) <= _FEW_OUTPUTS else _step_shape(number)
         series.append({"name": name, "data": heights, "color": COLOURS[number], **shape})
     x_name = f"reported {meaning}"
@@ -342,7 +349,12 @@ def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
         x_name += f", {group_size} outputs together"
     hidden = {"show": False}
     x_axis = _axis("category", x_name, is_x_axis=True, splitLine=hidden, data=names[::group_size])
-    return _frame(x_axis, _axis("value", "probability", min=0), series)
+    y_axis = _axis("value", "probability", min=0)
+    if card_outputs.needs_logarithm(sums_of_groups):
+        lowest = sums_of_groups[sums_of_groups > 0].min()
+        whole_power = 10.0 ** math.floor(math.log10(lowest / 2))
+        y_axis = _axis("log", "probability (logarithmic axis)", min=_short(whole_power), max=1)
+    return _frame(x_axis, y_axis, series)
 
 
 def _bar_shape() -> Options:

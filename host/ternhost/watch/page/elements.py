@@ -5,6 +5,7 @@ In their HTML, everything from a store is escaped.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -13,9 +14,12 @@ from nicegui import ui
 from ternhost.store.snapshot import Snapshot
 from ternhost.text import as_html, brief
 from ternhost.watch import words
+from ternhost.watch.page import terms
 from ternhost.watch.page.live_store import LiveStore, Others
 from ternhost.watch.words import Tile
 
+_FEW_COLUMNS = 8  # a table with more becomes cards in a wider window already
+_LONG_EXPLANATION = 60  # characters, from which on a tile is twice as wide
 # A text that counts as a number in a table: "3.5", "1 to 2", "20 %", "4 min".
 _AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
@@ -151,6 +155,9 @@ def cards() -> ui.element:
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return an HTML table; columns of numbers and amounts are aligned to the right.
 
+    Where there is little room, each row becomes a card (page.css), in which each value stands behind
+    the name of its column. Headings that are in `terms` explain themselves on hover.
+
     rows: the values of each row, one for each heading.
     """
     # Each cell with its text, and whether it is a number.
@@ -165,16 +172,28 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     # In HTML the end tags of rows and cells may be left out.
     header = ""
     for name, attribute in zip(headings, attributes, strict=True):
-        header += f"<th scope=col{attribute}>{as_html(name)}"
+        header += f"<th scope=col{attribute}>{explained(name)}"
     body = ""
     for cells in cells_of_rows:
         body += "<tr>"
-        for (text, _is_number), attribute in zip(cells, attributes, strict=True):
-            body += f"<td{attribute}>{as_html(text)}"
+        for name, (text, _is_number), attribute in zip(headings, cells, attributes, strict=True):
+            if text:
+                body += f"<td{attribute} data-name='{escape(brief(name))}'>{as_html(text)}"
+            else:
+                body += "<td class=nothing>"
+    width = "few" if len(headings) <= _FEW_COLUMNS else "many"
     return (
-        "<div class=scroll tabindex=0><table>"
+        f"<div class='scroll {width}' tabindex=0><table>"
         f"<thead><tr>{header}</thead><tbody>{body}</table></div>"
     )
+
+
+def explained(name: str) -> str:
+    """Return a name as HTML, with what it means on hover if it needs an explanation."""
+    text = terms.meaning(name)
+    if not text:
+        return as_html(name)
+    return f"<abbr title='{escape(text)}'>{as_html(name)}</abbr>"
 
 
 def _is_numeric(column: Sequence[tuple[str, bool]]) -> bool:
@@ -207,10 +226,14 @@ def tile_html(tiles: Iterable[Tile]) -> str:
     html = ""
     for name, value, explanation in tiles:
         needs_attention = name == words.REFUSALS and value != "0"
-        css_class = "tile warn" if needs_attention else "tile"
+        css_class = "tile"
+        if needs_attention:
+            css_class += " warn"
+        if len(explanation) > _LONG_EXPLANATION:
+            css_class += " wide"
         html += (
             f"<div class='{css_class}'>"
-            f"<div class=name>{as_html(name)}</div>"
+            f"<div class=name>{explained(name)}</div>"
             f"<div class=value>{as_html(value)}</div>"
             f"<div class=more>{as_html(explanation)}</div></div>"
         )

@@ -12,17 +12,21 @@ from ternhost.store.snapshot import Snapshot
 from ternhost.watch.fleet_view import budget, fleet_of
 from ternhost.watch.page import charts, live_store
 from ternhost.watch.page.elements import Html, Section, card, cards, empty, picture
+from ternhost.watch.page.terms import TERMS
 
 _EVERY = 2.0  # least seconds between two fetches of the visible rows, if boards have changed
 _NONE = (
-    "No board was seen yet. A served fleet has boards (`tern serve --fleet mqtt:my-fleet`), and so has a fleet on"
-    " ports. A simulated fleet has none."
+    "No board was seen yet. A fleet on a broker has boards (`tern serve`), and so has one on ports."
+    " Simulated devices have none."
 )
 _SAYS = "as the board says"
-_LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since; of a ledger "
-_LEFT += "in rho the epsilon at a delta of 1e-6"
+_LEFT = (
+    "What a board's first device may still spend: as the board said when it connected, less the cost of"
+    " its reports since. If its ledger counts rho, this is the epsilon at delta 1e-6."
+)
 _BARS = 20  # of the histogram of budgets
 _ROW = 36  # the height of a row in pixels, as in page.css
+_CARD_HEIGHT = 124  # of a row on a phone, which has five lines
 
 # Functions in JavaScript: they show a time as "20 s ago", an unknown value as a dash, and a number
 # with commas; `_SOURCE` fetches rows of the table from /boards.
@@ -36,6 +40,38 @@ _SOURCE = """({ getRows(p) {
     search: window.ternSearch || "", sort: sort.colId || "", descending: sort.sort === "desc" });
   fetch("/boards?" + q).then(r => r.json()).then(d => p.successCallback(d.rows, d.count), () => p.failCallback());
 } })"""
+
+
+# Makes the card of a board, from text only: nothing that a board says becomes HTML.
+_CARD_LINES = """p => {
+  const box = document.createElement("div"), board = p.data;
+  box.className = "board-card";
+  if (!board) return box;
+  const number = value => value == null ? "–" : value.toLocaleString("en", {maximumFractionDigits: 3});
+  const line = (name, text) => { const row = box.appendChild(document.createElement("div"));
+    row.className = name; row.textContent = row.title = text; };
+  line("name", board.name);
+  line("", board.online + ", heard " + AGO({value: board.heard}));
+  line("", "epsilon left " + number(board.budget) + " of " + number(board.allowance));
+  line("soft", board.protects ?? "what it protects is not known");
+  line("soft", (board.library ?? "unknown library") + (board.program ? ", " + board.program : "") +
+    (board.errors ? ", errors: " + board.errors + (board.error ? ", last: " + board.error : "") : ""));
+  return box }""".replace("AGO", f"({_AGO})")
+
+
+def _javascript(value: object) -> str:
+    """Return JavaScript for a value, in which members whose names begin with a colon are code."""
+    if isinstance(value, dict):
+        members = []
+        for name, member in value.items():
+            if name.startswith(":"):
+                members.append(f"{json.dumps(name[1:])}: {member}")
+            else:
+                members.append(f"{json.dumps(name)}: {_javascript(member)}")
+        return f"{{{', '.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_javascript, value))}]"
+    return json.dumps(value)
 
 
 def _column(
@@ -62,37 +98,47 @@ def _column(
         "width": width,
         ":valueFormatter": formatters[value_format],  # the colon: its value is JavaScript
         "sortable": True,
+        "tooltipField": field if not value_format else None,  # a longer text than fits
     }
     if value_format == "number":
         column["type"] = "rightAligned"
     return column | options
 
 
-_NAME = _column("name", "board", 185, is_reported=False, pinned="left")
+_NAME = _column("name", "board", 175, is_reported=False, pinned="left")
 _HEARD = [
     _column("online", "state", 90, is_reported=False),
     _column("heard", "last heard", 115, "ago", is_reported=False),
-    _column("first", "first device", 130, "number", is_reported=False),
-    _column("clients", "devices", 100, "number", is_reported=False),
     _column("errors", "errors", 85, "number", is_reported=False),
-    _column("error", "last error", 120, is_reported=False),
+    _column("error", "last error", 115, is_reported=False),
 ]
 _REPORTED = [
-    _column("release", "release", 90),
-    _column("budget", "epsilon left", 130, "number", headerTooltip=_LEFT),
-    _column("protects", "protects", 150),
-    _column("entropy", "entropy", 120),
+    _column("budget", "epsilon left", 125, "number", headerTooltip=_LEFT),
+    _column("allowance", "allowance", 115, "number", headerTooltip=TERMS["allowance"]),
+    _column("protects", "protects", 330, headerTooltip=TERMS["protects"]),
+    _column("library", "library", 115, headerTooltip=TERMS["library"]),
+    _column("program", "program", 170, headerTooltip=TERMS["program"]),
+    _column("machine", "kind of board", 190),
+    _column("interpreter", "interpreter", 180, headerTooltip=TERMS["interpreter"]),
+    _column("entropy", "entropy", 120, headerTooltip=TERMS["entropy"]),
     _column("heap", "heap free, kB", 140, "number"),
     _column("restarts", "restarts", 105, "number"),
     _column("exceptions", "exceptions", 120, "number"),
     _column("records", "most records", 135, "number"),
     _column("epoch", "fleet key", 110, "number"),
-    _column("text", "text", 260),
+    _column("first", "first device", 130, "number"),
+    _column("clients", "devices", 100, "number"),
+    _column("text", "its whole text", 560),
 ]
+# On a phone, a board is a card of some lines instead of a row.
+_CARD = _column("name", "board", 200, is_reported=False, flex=1, tooltipField=None)
+_CARD |= {":valueFormatter": "p => p.value", ":cellRenderer": _CARD_LINES, "colId": "card"}
 _SEEN = {"headerName": "as the host has seen", "children": _HEARD}
 _REPORTED_BY_BOARDS = {"headerName": f"{_SAYS} (unverified)", "children": _REPORTED}
+_WIDE_GRID = [_NAME, _SEEN, _REPORTED_BY_BOARDS]
+_IS_NARROW = "innerWidth < 640"
 _GRID = {
-    "columnDefs": [_NAME, _SEEN, _REPORTED_BY_BOARDS],
+    ":columnDefs": f"{_IS_NARROW} ? {_javascript([_CARD])} : {_javascript(_WIDE_GRID)}",
     "suppressCellFocus": True,
     "rowModelType": "infinite",
     "cacheBlockSize": 100,
@@ -100,9 +146,11 @@ _GRID = {
     "infiniteInitialRowCount": 30,
     ":datasource": _SOURCE,
     ":getRowId": "p => String(p.data.first)",
-    "rowHeight": _ROW,
-    "headerHeight": _ROW,
-    "groupHeaderHeight": _ROW,
+    ":rowHeight": f"{_IS_NARROW} ? {_CARD_HEIGHT} : {_ROW}",
+    ":headerHeight": f"{_IS_NARROW} ? 0 : {_ROW}",
+    ":groupHeaderHeight": f"{_IS_NARROW} ? 0 : {_ROW}",
+    ":alwaysShowHorizontalScroll": f"!({_IS_NARROW})",
+    "tooltipShowDelay": 300,
 }
 
 
@@ -121,15 +169,17 @@ class FleetSection(Section):
         with cards() as self._all:
             with card("Boards", wide=True):
                 with ui.element("div").classes("controls"):
-                    about = "search: name, state, release, error"
+                    about = "search: offline, tern 0.1.0, ..."
                     self._search = ui.input(placeholder=about, on_change=self._find)
                     self._search.props(
                         'dense outlined clearable debounce=250 aria-label="search boards"'
                     )
                     self._count = ui.label().classes("soft").mark("counts")
                 self._grid = ui.aggrid(dict(_GRID), auto_size_columns=False).classes("board-grid")
-            self._left = picture("Epsilon left", f"{_LEFT}.")
-            self._releases = picture("Releases", f"{_SAYS.capitalize()}.")
+            self._left = picture("Epsilon left", _LEFT)
+            self._releases = picture(
+                "Libraries", "The release of tern's device library, as the boards say."
+            )
 
     def _find(self) -> None:
         """Show only the boards that match the text in the search field."""
@@ -237,4 +287,4 @@ def releases_picture(snapshot: Snapshot) -> dict[str, object] | str:
     if boards_without_release > 0:
         counts["unknown"] = boards_without_release
     counts_in_order = dict(sorted(counts.items()))
-    return _bars(counts_in_order, "release", 3)
+    return _bars(counts_in_order, "library", 3)

@@ -50,12 +50,14 @@ class LearningSection(elements.Section):
                 self._curve = elements.Chart("learning curve")
                 self._figures = elements.Html()
 
-            # The parameters that an algorithm chooses anew for each round: their names in the
-            # history, the labels of their axes, and their pictures.
-            about = "Values are clipped to this bound (tau) before they are perturbed."
-            tau = elements.picture("Range", about)
-            rate = elements.picture("Learning rate", "How far a round moves the model.")
-            self._parameters = (("tau", "range (tau)", tau), ("rate", "learning rate", rate))
+            # The parameters of each round.
+            self._bound = elements.picture(
+                "Range or radius of each round",
+                "Devices clip what they report to this bound before they perturb it.",
+            )
+            self._rate = elements.picture(
+                "Learning rate of each round", "How far a round moves the model."
+            )
 
     def _choice_changed(self) -> None:
         """Show the newest snapshot again, after the user has chosen something else."""
@@ -76,8 +78,9 @@ class LearningSection(elements.Section):
         key = (run_name, len(snapshot.history), by)
         has_curve = self._show_curve(snapshot, measures, by, key)
         self._figures.set(_figures(snapshot, measures) if has_curve else "")
-        for name, label, chart in self._parameters:
-            chart.set(key, partial(stepped_picture, snapshot, name, label, by))
+        bound_name = curves.bound_name(snapshot.history)
+        self._bound.set((*key, bound_name), partial(stepped_picture, snapshot, bound_name, by))
+        self._rate.set(key, partial(stepped_picture, snapshot, curves.RATE, by))
 
     def _show_curve(
         self, snapshot: Snapshot, measures: list[str], by: str, key: tuple[object, ...]
@@ -122,18 +125,37 @@ def why_no_curve(snapshot: Snapshot, measures: list[str], measure: str | None) -
     return ""
 
 
-def stepped_picture(snapshot: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
-    """Draw a parameter that the algorithm chooses anew for each round, or say why there is none.
+def stepped_picture(snapshot: Snapshot, name: str, by: str) -> dict[str, Any] | str:
+    """Draw a parameter over the rounds, or say in words what it is if it does not change.
 
-    name: of the parameter in the history. label: of the y axis. by: the x axis.
+    name: of the parameter in the history, such as "tau". by: the x axis.
     """
-    if snapshot.run is None or not snapshot.run.reports:
+    run = snapshot.run
+    if run is None or not run.reports:
         return "No report yet."
-    positions = curves.positions(snapshot.run, snapshot.history, by, snapshot.devices)
+    label = curves.parameter_word(name)
+    positions = curves.positions(run, snapshot.history, by, snapshot.devices)
     points = curves.series(snapshot.history, name, positions)
     if not points:
-        return "This run chooses none round by round."
+        if name == curves.RATE:
+            return "This algorithm has no learning rate."
+        return constant_bound(run)
+    values = {value for _x, value in points}
+    if len(values) == 1:
+        return f"The {label} is {values.pop():.4g} in every round so far."
     return charts.stepped(label, points, by)
+
+
+def constant_bound(run: RunView) -> str:
+    """Say to which bound the devices of each class clip in every round; it comes from their costs."""
+    bounds = [device_class.get("tau") for device_class in run.classes]
+    if not any(bounds):
+        return "Every round: the values lie in [-1, 1] by themselves, and nothing is clipped."
+    texts = []
+    for number, bound in enumerate(bounds, 1):
+        of_class = f"class {number}: " if len(bounds) > 1 else ""
+        texts.append(f"{of_class}range {bound:g}")
+    return f"The same in every round. {'; '.join(texts)}."
 
 
 def _figures(snapshot: Snapshot, measures: list[str]) -> str:
@@ -157,14 +179,17 @@ def _figures(snapshot: Snapshot, measures: list[str]) -> str:
             what_baseline_does = judging.TRIVIAL.get(name, "")
         rows.append([curves.word(name), value, interval, optimum, baseline, what_baseline_does])
     headings = (
-        "held-out records",
+        "figure",
         "now",
         "95 % interval",
         "without privacy",
         "no features",
-        "that is",
+        "which is",
     )
-    return elements.table(headings, rows)
+    table = elements.table(headings, rows)
+    return (
+        f"<p class=soft>On records that were held out: no device has learned from them.</p>{table}"
+    )
 
 
 class _Comparison(NamedTuple):

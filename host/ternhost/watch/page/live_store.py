@@ -22,7 +22,7 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.text import brief
 from ternhost.watch import stores
 from ternhost.watch.curves import Point
-from ternhost.watch.fleet_view import budget, failed, generator
+from ternhost.watch.fleet_view import allowance, budget, delta_of, failed, generator, software
 
 EVERY = 0.5  # seconds from one read of the store to the next
 _MOST_ARRIVALS = 600  # points of the curve of arriving reports
@@ -48,9 +48,11 @@ def row(board: BoardRow) -> Row:
     # Converted for people.
     cells["online"] = "online" if board.online else "offline"
     cells["budget"] = budget(board)  # the epsilon that is left
+    cells["allowance"] = allowance(board)
     cells["protects"] = None
     if "unit" in board.hello:
-        cells["protects"] = protected(board.hello["unit"] or 0)
+        cells["protects"] = f"{protected(board.unit)}, at delta {delta_of(board):g}"
+    cells |= software(board)._asdict()
     cells["entropy"] = generator(board)
     heap_bytes = board.hello.get("heap")
     cells["heap"] = heap_bytes / 1000 if heap_bytes else None  # in kB
@@ -63,8 +65,16 @@ def row(board: BoardRow) -> Row:
 
 # Columns, by where their values come from.
 _SEEN = ("name", "heard", "errors", "error", "first", "clients")  # seen by the host
-_REPORTED = ("release", "restarts", "exceptions", "records", "epoch", "text")  # said by the board
-_SEARCHED = ("name", "online", "release", "entropy", "error", "text")  # columns that are searched
+_REPORTED = ("restarts", "exceptions", "records", "epoch", "text")  # said by the board
+_SEARCHED = (
+    "name",
+    "online",
+    "library",
+    "program",
+    "entropy",
+    "error",
+    "text",
+)  # columns that are searched
 _NO_BOARD = BoardRow(name="", first=0, clients=0, online=False, heard=0.0)
 COLUMNS = frozenset(row(_NO_BOARD))
 
@@ -118,7 +128,8 @@ class BoardTable:
         """Return how many boards match a search, and some of their rows.
 
         first, last: the indices of the rows to return, `last` excluded. search: words that all must
-        occur in the name, state, release, generator, error or text of a board. sort: the column by
+        occur in the name, state, library, program, generator, error or text of a
+        board. sort: the column by
         which the rows are sorted; rows without a value come last. descending: the largest value
         comes first.
         """

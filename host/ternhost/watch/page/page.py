@@ -5,7 +5,7 @@ from typing import Any
 from nicegui import ui
 
 from ternhost.watch import words
-from ternhost.watch.page import elements
+from ternhost.watch.page import elements, terms
 from ternhost.watch.page.elements import Section
 from ternhost.watch.page.fleet import FleetSection
 from ternhost.watch.page.learning import CompareSection, LearningSection
@@ -94,6 +94,8 @@ class Page:
                 for name, section_class in SECTIONS.items():
                     with ui.tab_panel(name):
                         self._sections[name] = section_class(live, others)
+
+            ui.html(terms.list_html(), sanitize=False)
 
         self._show()
         self._tabs.on_value_change(self._open_section)

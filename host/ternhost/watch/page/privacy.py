@@ -1,5 +1,6 @@
 """The section Privacy: the epsilon spent by class of devices, and the card of their reports."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,9 +9,11 @@ from nicegui import ui
 from ternhost.errors import UsageError
 from ternhost.privacy.guarantee import rounded
 from ternhost.run.guarantees import ClassGuarantees
+from ternhost.store.boards import BoardRow
 from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
+from ternhost.text import as_html, counted
 from ternhost.watch import curves, words
-from ternhost.watch.fleet_view import budgets
+from ternhost.watch.fleet_view import allowance, budgets, delta_of, heard_within_a_day
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import (
     Chart,
@@ -41,9 +44,11 @@ class PrivacySection(Section):
     def build(self) -> None:
         """Make the tables of costs and guarantees, and the picture of a card."""
         with cards():
-            with card("What the run costs a device", wide=True):
+            with card("What is promised", wide=True) as self._promises_box:
+                self._promises = Html()
+            with card("What a device pays", wide=True):
+                self._account = Html()
                 self._classes = Html()
-                self._lines = Html()
             with card("The card", wide=True):
                 ui.label(_CARD).classes("soft")
                 with ui.element("div").classes("controls") as self._controls:
@@ -60,7 +65,10 @@ class PrivacySection(Section):
             self._classes.set(empty(_UNKNOWN))
         else:
             self._classes.set(empty("No run yet."))
-        self._lines.set(guarantees_table(snapshot))
+        promises = guarantees_table(snapshot)
+        self._promises.set(promises)
+        self._promises_box.set_visibility(bool(promises))
+        self._account.set(account_table(snapshot))
 
         # The choice of a class, and its card.
         options = {}
@@ -129,54 +137,80 @@ def classes_table(snapshot: Snapshot) -> str:
                 device_class["card_hash"],
             ]
         )
-    epsilon = words.epsilon_of(run)
     headings = (
         "class",
         "share of devices",
-        f"{epsilon}, a report",
-        f"{epsilon}, {words.rounds_of_epsilon_run(run)}",
+        "epsilon a report",
+        f"epsilon {words.rounds_of_epsilon_run(run)}",
         "spent so far, mean",
         "mechanism",
         "values a report",
         "levels",
         "card",
     )
-    return table(headings, rows)
+    scope = _line(f"Each epsilon here is that of {words.scope_of(run)}.")
+    return scope + table(headings, rows)
+
+
+def _line(text: str) -> str:
+    """Return the HTML of a line of explanation."""
+    return f"<p class=soft>{as_html(text)}</p>"
 
 
 def guarantees_table(snapshot: Snapshot) -> str:
-    """Return an HTML table of what is guaranteed to devices, what they have spent and what is left.
-
-    It is "" without a run.
-    """
+    """Return an HTML table of what is promised to devices; "" without a run."""
     run = snapshot.run
     if run is None:
         return ""
-    rows: list[tuple[str, Any]] = []
-
-    # What is guaranteed to each class of devices.
+    rows: list[tuple[str, str]] = []
     for guarantees in run.guarantees:
         of_class = ClassGuarantees.from_json(guarantees)
-        rows.append((of_class.report.words(), f"against {of_class.report.against}"))
+        rows.append((of_class.report.words(), of_class.report.against))
         for guarantee_words in of_class.words():
-            rows.append((guarantee_words, f"against {of_class.run.against}"))
+            rows.append((guarantee_words, of_class.run.against))
+    return table(("promise", "against"), rows)
 
-    # What they have spent, may spend, and have left.
+
+def account_table(snapshot: Snapshot) -> str:
+    """Return an HTML table of what devices have spent, may spend in their life, and have left.
+
+    It is "" without a run and without boards.
+    """
+    run = snapshot.run
+    rows: list[tuple[str, str | None, str]] = []
     spent = curves.spent(snapshot)
-    if spent is not None:
-        so_far = f"spent in this run, mean of devices: {words.epsilon_of(run)} {rounded(spent)}"
-        rows.append((so_far, f"by {snapshot.accepted:,} accepted reports"))
-    allowed = run.options.get("budget")
-    if allowed:
-        rows.append((f"allowed in the life of a device: {allowed}", "--budget"))
-    else:
-        rows.append(("allowed in the life of a device: –", "no --budget was named"))
+    if run is not None and spent is not None:
+        source = f"by {snapshot.accepted:,} accepted reports; {words.scope_of(run)}"
+        rows.append(("spent in this run, mean of devices", rounded(spent), source))
+
+    # A ledger is believed before an option of the run: a board refuses by its own ledger.
+    heard = heard_within_a_day(snapshot.boards, snapshot.read)
+    allowances = sorted(total for total in map(allowance, heard) if total is not None)
+    budget_option = None if run is None else run.options.get("budget")
+    name = "allowance in a device's life"
+    if allowances:
+        amount = f"{allowances[0]:.4g}"
+        if allowances[-1] != allowances[0]:
+            amount += f" to {allowances[-1]:.4g}"
+        source = f"by the ledgers of {counted(len(allowances), 'board')}; {_scopes(heard)}"
+        rows.append((name, amount, source))
+    elif budget_option:
+        rows.append((name, str(budget_option), "by the option --budget of this run"))
+    elif run is not None:
+        rows.append((name, None, "no board tells it, and the run has no option --budget"))
+
     budgets_left = budgets(snapshot.boards, snapshot.read)  # in ascending order
     if budgets_left:
         median = budgets_left[len(budgets_left) // 2]
-        explanation = (
-            f"as boards said, less their reports since; half of {len(budgets_left):,} heard within a day "
-            f"have {median:.4g} or more"
+        source = (
+            "as the boards said when they connected, less the cost of their reports since; half of "
         )
-        rows.append((f"left on the board with the least: {budgets_left[0]:.4g}", explanation))
-    return "<p></p>" + table(("guarantee or account", "that is"), rows)
+        source += f"{counted(len(budgets_left), 'board')} have {median:.4g} or more"
+        rows.append(("left on the board with the least", f"{budgets_left[0]:.4g}", source))
+    return table(("account", "epsilon", "how this is known"), rows) if rows else ""
+
+
+def _scopes(boards: Sequence[BoardRow]) -> str:
+    """Return what the ledgers of boards protect, and at which delta, each combination once."""
+    scopes = {words.scope(board.unit, delta_of(board)) for board in boards if board.hello}
+    return ", or ".join(sorted(scopes))

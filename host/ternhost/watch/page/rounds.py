@@ -3,8 +3,9 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from nicegui import ui
 
@@ -20,10 +21,11 @@ from ternhost.watch.summary import breakdown
 _LAST = 12  # rounds in the table
 _SUMMED = 1000  # the last rounds whose refusals are counted
 _MOST_BARS = 64  # of the picture of symbols
-_SYMBOLS = "How often each output of the card was reported, over all coordinates, noise included."
-_IDLE = "No round is open. A served fleet begins the next one after its --interval."
+_SYMBOLS = "How often the devices reported each output of their card. The counts are noisy: that is what protects."
+_IDLE = "No round is open. `tern serve` opens the next one when its time has come."
 _DONE = "The run has ended: no round is under way."
-_SIMULATED = "A simulated fleet answers at once: its rounds are shown when they have ended."
+_NO_RUN = "No run has begun: no round is under way."
+_SIMULATED = "Simulated devices answer at once: their rounds are shown when they have ended."
 
 
 class RoundsSection(Section):
@@ -42,7 +44,7 @@ class RoundsSection(Section):
             self._reasons = picture(
                 "Refusals by reason", f"Of the last {_SUMMED:,} rounds at most."
             )
-            self._symbols = picture("Symbols of the last round", _SYMBOLS)
+            self._symbols = picture("What was reported in the last round", _SYMBOLS)
             self._extensions = {}
             for name, extension in EXTENSIONS.items():
                 if extension.title:
@@ -53,7 +55,7 @@ class RoundsSection(Section):
         open_round = snapshot.open[-1] if snapshot.open else None
         self._show_arrivals(open_round)
         self._idle.set("" if open_round else empty(_why_idle(snapshot)))
-        self._table.set(_table(snapshot))
+        self._table.set(last_rounds_table(snapshot))
 
         # Pictures are drawn again only if their key has changed.
         refusals = curves.refusals_by_reason(snapshot.history[-_SUMMED:])
@@ -131,7 +133,7 @@ def _refusals_picture(refusals: Counter[str]) -> dict[str, object] | str:
 def _why_idle(snapshot: Snapshot) -> str:
     """Return the message that stands in place of an open round: why there is none."""
     if snapshot.run is None:
-        return _IDLE
+        return _NO_RUN
     if not snapshot.run.unfinished:
         return _DONE
     is_simulated = snapshot.run.fleet.startswith("simulated")
@@ -146,8 +148,9 @@ def _words(open_round: OpenRound) -> str:
     return f"{line}, {open_time}" if open_time else line
 
 
-def _table(snapshot: Snapshot) -> str:
+def last_rounds_table(snapshot: Snapshot) -> str:
     """Return an HTML table of the last rounds, the newest first."""
+    bound_name = curves.bound_name(snapshot.history)
     rows = []
     for entry in reversed(snapshot.history[-_LAST:]):
         began, finished = entry.get("began"), entry.get("finished")
@@ -163,11 +166,36 @@ def _table(snapshot: Snapshot) -> str:
                 entry.get("reports"),
                 entry.get("refusals"),
                 breakdown(entry.get("reasons") or {}),
+                _bound(snapshot, entry, bound_name),
                 entry.get("ended", ""),
             ]
         )
-    headings = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
+    bound_heading = "radius" if bound_name == curves.RADIUS else "range"
+    headings = (
+        "round",
+        "began",
+        "took",
+        "asked",
+        "reports",
+        "refusals",
+        "why",
+        bound_heading,
+        "ended by",
+    )
     return table(headings, rows) if rows else empty("No round has ended yet.")
+
+
+def _bound(snapshot: Snapshot, entry: Mapping[str, Any], name: str) -> str | None:
+    """Return the bound to which devices clipped in a round, in words; None if nothing is clipped.
+
+    entry: the round in the history. name: of the bound there. A round without it has the bounds of
+    its classes of devices, which stay the same for the whole run.
+    """
+    if name in entry:
+        return f"{entry[name]:.4g}"
+    classes = snapshot.run.classes if snapshot.run else ()
+    bounds = [device_class["tau"] for device_class in classes if device_class.get("tau")]
+    return ", ".join(f"{bound:g}" for bound in dict.fromkeys(bounds)) or None
 
 
 def symbols_picture(now: Snapshot) -> dict[str, object] | str:
