@@ -259,7 +259,7 @@ def collect(
 ) -> Result:
     """Estimate means and frequencies of attributes, as `tern collect` does.
 
-    algorithm: collect, means, or another that is registered; by default chosen by the options.
+    algorithm: values, means, levels, or another that is registered; by default chosen by the options.
     Other arguments and errors: as for `train`.
     """
     place = Place(name=name, parent=Path(directory), store=store, anew=anew)
@@ -381,8 +381,6 @@ def _typed(
             values[name] = _card(value)
         elif name in known_options:
             values[name] = _value(known_options[name], value)
-        elif name == "mechanism_options":
-            values[name] = value
         else:
             text = f"{function}() has no option {name!r}"
             similar = difflib.get_close_matches(name, known_options, 1)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ternhost import words
 from ternhost.errors import UsageError
 
 _KEY = "option"
@@ -111,11 +112,12 @@ class Option:
         return text.replace("%", "%%")
 
 
-def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
+def option(default: Any, text: str = "", *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
     """Return a dataclass field that also declares an `Option` of the same name and default.
 
-    text: the help. kind: the type of the option, unless the field has the type int, float or bool,
-    which then is the type of the option, too. more: other fields of `Option`.
+    text: the help; left out for a name of `words.HELP`, which has its help there. kind: the type of
+    the option, unless the field has the type int, float or bool, which then is the type of the
+    option, too. more: other fields of `Option`.
     """
     declared = Option(name="", help=text, type=kind, default=default, **more)  # named in `_named`
     return field(default=default, metadata={_KEY: declared})
@@ -152,7 +154,12 @@ def _named(declared: Field[Any]) -> Option:
     # The annotation is a type or a text, such as "float | None", which counts as float.
     annotation = getattr(declared.type, "__name__", str(declared.type))
     first_type, _, _ = annotation.partition(" |")
-    return replace(made, name=declared.name, type=_TYPES.get(first_type, made.type))
+    return replace(
+        made,
+        name=declared.name,
+        help=made.help or words.HELP[declared.name],
+        type=_TYPES.get(first_type, made.type),
+    )
 
 
 def names_of(cls: Any) -> set[str]:
@@ -248,6 +255,27 @@ def require(condition: bool, name: str, must: str, value: object) -> None:
     """Raise UsageError, "--NAME must be MUST, not VALUE", unless the condition holds."""
     if not condition:
         raise UsageError(f"{flag(name)} must be {must}, not {value}")
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds_of(text: str, name: str) -> float:
+    """Return how many seconds a time is, such as 15m, 1h, 1d, 1w or 900.
+
+    name: that of the option. Raises UsageError if the text is no time, or a very long one.
+    """
+    number = str(text)
+    unit = 1
+    if number[-1:] in _SECONDS:
+        unit = _SECONDS[number[-1]]
+        number = number[:-1]
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = -1.0  # refused below
+    require(0 <= seconds < 1e9, name, "a time, such as 15m, 1h, 1d, 1w or 900", text)
+    return seconds
 
 
 def require_port(port: int | None, name: str) -> None:

@@ -87,7 +87,7 @@ class Contender:
 class Options:
     """Options of an experiment; None means the default of the experiment.
 
-    - dataset: the name of a data set
+    - data: the name of a data set
     - runs: how often it is repeated
     - quick: whether to run a small version
     - seed: that of all random numbers
@@ -100,7 +100,7 @@ class Options:
     Raises UsageError for a number that is too small.
     """
 
-    dataset: str | None = None
+    data: str | None = None
     runs: int | None = None
     quick: bool = False
     seed: int = 1
@@ -123,7 +123,7 @@ class Options:
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that determine the results, which the file of finished cells begins with."""
-        names = ("dataset", "runs", "quick", "seed", "in_full")
+        names = ("data", "runs", "quick", "seed", "in_full")
         options = {name: getattr(self, name) for name in names}
         options["mechanism"] = None
         if self.contender is not None:
@@ -149,14 +149,14 @@ class Options:
         return range(self.seed, self.seed + step * runs, step)
 
     def sets(self, *names: str) -> tuple[str, ...]:
-        """Return the names of the data sets: --dataset alone, or these.
+        """Return the names of the data sets: --data alone, or these.
 
-        Raises UsageError if --dataset cannot be loaded.
+        Raises UsageError if --data cannot be loaded.
         """
-        if self.dataset is None:
+        if self.data is None:
             return names
-        load(self.dataset)
-        return (self.dataset,)
+        load(self.data)
+        return (self.data,)
 
     def compared(self, *names: str) -> dict[str, Contender]:
         """Return the mechanisms to compare, by label.
@@ -241,7 +241,7 @@ def two_classes(name: str) -> datasets.Dataset:
     """Load the data set of that name. Raises UsageError unless it has two classes."""
     dataset = load(name)
     if dataset.task != datasets.CLASSIFICATION:
-        raise UsageError(f"the labels of {name} are not two classes", hint="name another --dataset")
+        raise UsageError(f"the labels of {name} are not two classes", hint="name another --data")
     return dataset
 
 

@@ -13,29 +13,19 @@ from ternhost.datasets import Floats, Table
 from ternhost.learn import attributes
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Population
-from ternhost.learn.collect import ClientOptions, Collect, Interval
-from ternhost.learn.designs import in_privacy
-from ternhost.options import require
+from ternhost.learn.collect import ClientOptions, Interval, Values
 from ternhost.privacy.base import MICRO
 from ternpapers import levels
 from ternpapers.hiera import LevelOptions
 from ternpapers.mechanisms import lhp
-
-METHOD = "hiera"
 
 
 @dataclass(frozen=True)
 class Options(LevelOptions, ClientOptions):
     """Options of collecting by HierA."""
 
-    method: str = in_privacy(METHOD, "report values, or levels (hiera)", choices=(METHOD,))
 
-    def check(self) -> None:
-        """Raise UsageError for another method."""
-        require(self.method == METHOD, "method", METHOD, self.method)
-
-
-class CollectLevels(Collect):
+class CollectLevels(Values):
     """Asks every client once, for the level and the sign of one number."""
 
     name = "levels"

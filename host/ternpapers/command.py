@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
     summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
     example = """tern papers zhao --figure 6 --output zhao-6
     tern papers variance --output variance
-    tern papers erm --dataset digits --quick --output erm-digits"""
+    tern papers erm --data digits --quick --output erm-digits"""
     parser = add_command(subparsers, "papers", summary, example, run)
     about = experiments.summaries()
     descriptions = [f"{name}: {summary}" for name, summary in about.items()]
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     papers = ", ".join(experiments.PAPERS)
     add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1 (default: list them)")
     chosen = "(default: chosen by the experiment)"
-    add_option(parser, "--dataset D", f"data set, of those in 'tern train --help' {chosen}")
+    add_option(parser, "--data D", f"data set, of those in 'tern train --help' {chosen}")
     add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
     add_option(parser, "--quick", "run a small, fast version")
     add_option(parser, "--in-full", "repeat a figure as often as its paper does, with more clients")
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         return _list_figures(args)
     with Progress(args.name) as bar:
         options = Options(
-            dataset=args.dataset,
+            data=args.data,
             runs=args.runs,
             quick=args.quick,
             seed=args.seed,
@@ -89,7 +89,7 @@ def _interrupted(directory: Path) -> InterruptedByUser:
 
 def _list_figures(args: argparse.Namespace) -> int:
     """Print the figures of a paper. Raises UsageError for options that are about one figure."""
-    has_options = args.output or args.dataset or args.mechanism or args.runs is not None
+    has_options = args.output or args.data or args.mechanism or args.runs is not None
     if has_options or args.quick or args.in_full:
         hint = f"name it with --figure: tern papers {args.name}"
         raise UsageError(f"which figure of {args.name}?", hint=hint)

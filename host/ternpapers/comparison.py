@@ -98,10 +98,10 @@ class Contest:
     settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def on(self, options: Options) -> "Contest":
-        """Return the same contest, on the data set of --dataset alone if the user has named one."""
-        if not options.dataset:
+        """Return the same contest, on the data set of --data alone if the user has named one."""
+        if not options.data:
             return self
-        return replace(self, sources=(options.dataset,))
+        return replace(self, sources=(options.data,))
 
 
 def reported(
@@ -154,8 +154,8 @@ def means(
 
 def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
     """Return the cells of `means`: one for each case and mechanism. Raises UsageError."""
-    if options.dataset:
-        collect.load(options.dataset)  # raises if it cannot be loaded
+    if options.data:
+        collect.load(options.data)  # raises if it cannot be loaded
     return Cell.for_each_combination(
         table=RUNS,
         work=_means,
@@ -311,10 +311,10 @@ def _table_cells(
     Numbers of attributes that the table does not have are left out. Raises UsageError if it has no
     categorical attribute.
     """
-    name = options.dataset or "flights-table"
+    name = options.data or "flights-table"
     table, _ = collect.load(name)
     if not table.categories:
-        raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
+        raise UsageError(f"{name} has no categorical attribute", hint="leave --data out")
     if "d" in settings:
         all_attributes = sum(_sizes(name, None))
         dimensions = [d for d in settings["d"] if d <= all_attributes]
@@ -425,7 +425,7 @@ def _model_cells(model: str, measure: str, contest: Contest, options: Options) -
     for name in contest.sources:
         if load(name).task != task:
             text = f"the labels of {name} do not suit a {model} model"
-            raise UsageError(text, hint="name another --dataset")
+            raise UsageError(text, hint="name another --data")
 
     number_of_folds = options.runs_or(default=erm.FOLDS, quick=4, paper=5 * erm.FOLDS)
     folds = Folds(number_of_folds, options.seed, options.quick)

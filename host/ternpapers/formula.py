@@ -43,7 +43,7 @@ def formula(
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
     """Return the only cell of a formula. Raises UsageError for options of other figures."""
     options_of_runs = {
-        "dataset": options.dataset,
+        "data": options.data,
         "runs": options.runs,
         "mechanism": options.contender,
     }

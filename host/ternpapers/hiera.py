@@ -26,25 +26,21 @@ from ternpapers.mechanisms import lhp
 class LevelOptions(BudgetOptions):
     """Options of reports by LHP, the local part of HierA."""
 
-    budgets: str = in_privacy(
-        "5,4,3,2,1",
-        "hiera: proportions of the levels' budgets, from the lowest range of values up",
-        metavar="B,B,...",
-    )
+    proportions: str = in_privacy("5,4,3,2,1", metavar="B,B,...")
     mu: int = in_privacy(
         1,
-        "hiera: how many times a report counts, at its level and the next more private ones",
+        "how many times a report counts, converted to more private levels",
         metavar="MU",
     )
     clamp: bool = in_privacy(
         False,
-        "hiera: clamp each level's sum to its reports, as the paper does; biases small samples",
+        "clamp each level's sum to its reports, as the paper does",
         shown="no",
     )
 
     def check(self) -> None:
-        """Raise UsageError for budgets that are no numbers, or a mu that they do not allow."""
-        levels.require_mu(self.mu, len(levels.proportions_of(self.budgets)))
+        """Raise UsageError for proportions that are no numbers, or a mu that they do not allow."""
+        levels.require_mu(self.mu, len(levels.proportions_of(self.proportions)))
 
     def level_designs(self) -> list[ReportDesign]:
         """Return the design of a report of one value, for each class of devices."""
@@ -55,7 +51,7 @@ class LevelOptions(BudgetOptions):
 
         The variance of a report is largest at the most private level: it is C**2, C its magnitude.
         """
-        card = levels.design(device_class.epsilon, levels.proportions_of(self.budgets))
+        card = levels.design(device_class.epsilon, levels.proportions_of(self.proportions))
         return ReportDesign(
             card=card,
             k=1,

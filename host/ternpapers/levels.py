@@ -45,11 +45,13 @@ def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
 
 
 def proportions_of(text: str) -> tuple[float, ...]:
-    """Parse the budgets of an option, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
+    """Parse the option --proportions, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
     try:
         return tuple(float(budget) for budget in text.split(","))
     except ValueError:
-        raise UsageError(f"{text!r} is not a list of budgets", hint="such as 5,4,3,2,1") from None
+        raise UsageError(
+            f"{text!r} is not a list of proportions", hint="such as --proportions 5,4,3,2,1"
+        ) from None
 
 
 def convert(

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     command = [
         "train",
         "fedsgd",
-        f"--dataset={_DATASET}",
+        f"--data={_DATASET}",
         f"--fleet=emulated:{args.boards}",
         f"--reports={args.reports}",
         f"--epsilon={args.epsilon}",
@@ -60,6 +60,6 @@ def _print_comparison(args: argparse.Namespace) -> None:
     auc = simulate(learner, seed).figures()["auc"]
     print_line(
         f"the same devices could have answered once, about their whole gradient: AUC {auc:.4f} in two rounds "
-        f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "
+        f"(simulated; tern train --data {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "
         f"--epsilon {args.epsilon})"
     )

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ternhost import datasets
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.fedsum import Options
@@ -19,7 +18,7 @@ from ternhost.options import exclude, flag, options_of, require
 from ternhost.planning import existing
 from ternhost.planning import years as lasting
 from ternhost.planning.existing import Existing
-from ternhost.planning.one_report import LADDER, RUNS, Planned, plan, text_lines
+from ternhost.planning.one_report import LADDER, RUNS, Planned, data_in_words, plan, text_lines
 from ternhost.planning.years import Lasting
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import protected
@@ -29,15 +28,15 @@ from ternhost.text import counted
 HEADING = "Learn"  # of tern --help
 
 # Options that only some kinds of plans have.
-_OF_A_FLEET = ("records", "unit", "life", "delta", "public", "data")  # only with --devices
+_OF_A_FLEET = ("records", "unit", "run_epsilon", "delta", "public")  # only with --devices
 _OF_ONE_REPORT = ("epsilon", "goal", "reports")  # only without --devices
-_OF_A_BUDGET = ("life", "delta")  # of those of a fleet, also with --years
+_OF_A_BUDGET = ("run_epsilon", "delta")  # of those of a fleet, also with --years
 
 _SUMMARY = "estimate by simulation how many devices a good model needs, or what yours can learn"
-_EXAMPLE = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
-    tern plan --dimension 20 --epsilon 2 --goal 0.8
-    tern plan --devices 20 --records 500 --life 4 --data sample.csv
-    tern plan --years 2 --every 1h --life 10 --delta 1e-6"""
+_EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
+    tern plan --data devices:20 --epsilon 2 --goal 0.8
+    tern plan --devices 20 --records 500 --run-epsilon 4 --data sample.csv
+    tern plan --years 2 --every 1h --run-epsilon 10 --delta 1e-6"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -58,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         if option.name in _OF_A_FLEET:
             option.add_to(fleet)
 
-    text = "each device reports in every round; --life and --delta, of the whole device, are shared by all rounds"
+    text = "each device reports in every round; all rounds share --run-epsilon"
     years = parser.add_argument_group("rounds for years", text)
     add_option(years, "--years Y", "how long devices report", type=float)
     add_option(years, "--every T", "time from round to round: 15m, 1h, 1d, 1w, or seconds")
@@ -70,14 +69,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_records(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the records to plan with, of which one may be given."""
-    records = parser.add_mutually_exclusive_group()
-    text = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
-    add_option(records, "--dataset D", f"{text} (default: synthetic-logistic)")
-    text = "synthetic records of N features, the constant included"
-    add_option(records, "--dimension N", text, type=int)
-    text = "with --devices: CSV file of public records that resemble the devices', as for 'tern board provision'"
-    add_option(records, "--data FILE", text)
+    """Add the option that names the records to plan with."""
+    text = "records like those of the devices: as in 'tern train', or FILE.csv; devices:N are synthetic"
+    add_option(parser, "--data D", f"{text} (default: {Planned.data})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,8 +105,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go together."""
-    if args.dimension is not None:
-        require(2 <= args.dimension <= 128, "dimension", "2 to 128", args.dimension)
     if args.workers is not None:
         require(args.workers >= 1, "workers", "1 or more", args.workers)
     has_years = args.years is not None
@@ -143,7 +135,9 @@ def _out_of_place(name: str, is_fleet: bool) -> UsageError:
     name: of the option. is_fleet: whether the plan is for a fleet that exists.
     """
     if is_fleet or name == "epsilon":
-        return UsageError(f"{flag(name)} is about devices that report once", "the budget is --life")
+        return UsageError(
+            f"{flag(name)} is about devices that report once", "the budget is --run-epsilon"
+        )
     hint = "name the number of its --devices"
     if name in _OF_A_BUDGET:
         hint += ", or --years and --every"
@@ -153,18 +147,15 @@ def _out_of_place(name: str, is_fleet: bool) -> UsageError:
 def _planned(args: argparse.Namespace) -> Planned | Existing:
     """Return what the options ask to plan: a fleet that exists, or a new one."""
     population = {
-        "dataset": args.dataset or Planned.dataset,
-        "dimension": args.dimension,
+        "data": args.data or Planned.data,
         "seed": args.seed,
     }
     if args.devices is not None:
         fleet_options = _given(args, _OF_A_FLEET)
-        data = fleet_options.pop("data", "")
         options = Options(**population, **fleet_options, model=args.model or "")
         return Existing(
             devices=args.devices,
             options=options,
-            data=data,
             runs=args.runs,
             workers=args.workers,
         )
@@ -227,13 +218,13 @@ def _panel(result: dict[str, Any]) -> Panel:
     if result["goal"]:
         levels["goal"] = result["goal"]["figure"]
 
-    data = result["dataset"] or "synthetic records"
+    data = data_in_words(result["data"])
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
     reports_words = "one report"
     rounds = result["rounds"]
     if rounds:  # a plan for years
         reports_words = counted(rounds["rounds"], "report")
-        title += f" a round, {rounds['life']:g} for life"
+        title += f" a round, {rounds['run_epsilon']:g} in all"
     x_name = f"devices, each with {reports_words}"
     return Panel(title, x_name, WORDS[measure], [private_curve], log_x=True, lines=levels)
 
@@ -258,9 +249,9 @@ def _panel_of_rounds(result: dict[str, Any]) -> Panel:
     without_privacy = {"rounds": last_round, **result["without_privacy"]}
     curves.append(_curve("without privacy", [without_privacy], "rounds"))
 
-    data = result["dataset"] or "synthetic"
+    data = data_in_words(result["data"])
     devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
-    title = f"{data}, {devices}, epsilon {result['life']:g} for life"
+    title = f"{data}, {devices}, epsilon {result['run_epsilon']:g} in all"
     levels = {TRIVIAL[measure]: result["baseline"]}
     return Panel(title, "rounds", WORDS[measure], curves, log_x=True, lines=levels)
 

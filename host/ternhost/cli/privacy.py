@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
         "write what a run, a store or a board promises, as a page for people who are no engineers"
     )
     example = """tern privacy mine\ntern privacy my-fleet/store.sqlite\ntern privacy a0
-        tern privacy --plan train --fleet simulated:20 --unit record --life 1"""
+        tern privacy --plan train --fleet simulated:20 --unit record --run-epsilon 1"""
     parser = add_command(subparsers, "privacy", summary, example, run)
     what = "a run (its name or directory), a store, or a board such as a0"
     parser.add_argument("what", nargs="?", metavar="RUN|STORE|BOARD", help=what)

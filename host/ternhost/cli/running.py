@@ -26,7 +26,7 @@ from ternhost.run.status import Watcher
 
 # Options of learners that stand on the page of the command, since they say what a run is about.
 # All others stand on the pages of their learners.
-_ABOUT_THE_RUN = ("data", "dataset", "model", "seed", "unit", "epsilon", "run_epsilon", "life")
+_ABOUT_THE_RUN = ("data", "model", "seed", "unit", "epsilon", "run_epsilon")
 OF_RESUME = ("after_round",)  # only a run that goes on has them
 
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ternhost.command import add_command, add_option, print_result
+from ternhost.datasets import on_devices
 from ternhost.errors import OK, UsageError
 from ternhost.learn.judging import WORDS
 from ternhost.run import directory, guarantees
@@ -114,9 +115,9 @@ def _line(entry: dict[str, Any]) -> str:
         words.append(f"{WORDS.get(name, name)} {value:.4f}")
 
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
-    dataset = entry["dataset"] or "records of the devices"
+    data = on_devices.in_words(entry["data"])
     line = f"{entry['run']:20} {began}  {entry['status']:9}"
-    line += f"  {entry['algorithm']} on {dataset}, {entry['fleet']}: {', '.join(words)}"
+    line += f"  {entry['algorithm']} on {data}, {entry['fleet']}: {', '.join(words)}"
     if entry["resume"]:
         line += f"; go on with: {entry['resume']}"
     return line

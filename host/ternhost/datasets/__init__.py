@@ -10,7 +10,7 @@ would disclose them without noise.
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ternhost.datasets import bundled, synthetic
+from ternhost.datasets import bundled, on_devices, synthetic
 from ternhost.datasets.base import (
     CLASSIFICATION,
     MULTICLASS,
@@ -55,6 +55,7 @@ __all__ = [
     "held_out",
     "load",
     "normalised",
+    "on_devices",
     "planned_flights",
     "synthetic",
     "task_of",
@@ -113,6 +114,9 @@ def load(name: str, *, classes: bool = False) -> Dataset:
     there is no such data set, it has no classes, or its file is missing or malformed.
     """
     kind, colon, path = name.partition(":")
+    if kind == on_devices.KIND:
+        hint = f"name a data set, one of: {', '.join(DATASETS)}"
+        raise UsageError(f"--data {name} names records that only the devices know", hint)
     if kind not in SOURCES:
         SOURCES.require_package(kind)
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")

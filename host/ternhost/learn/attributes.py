@@ -101,8 +101,8 @@ def range_of(tau: float | None) -> int:
     mantissa, exponent = math.frexp(tau)
     range_ = 1 - exponent
     is_possible = mantissa == 0.5 and 0 <= range_ <= wire.MAX_RANGE
-    must = f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}"
-    require(is_possible, "choices", must, f"of {tau:g}")
+    must = f"with bounds of clipping of 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}"
+    require(is_possible, "epsilons", must, f"of {tau:g}")
     return range_
 
 

@@ -230,7 +230,7 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
         "fedavg": "ternhost.learn.fedavg:FedAvg",
         "fedsum": "ternhost.learn.fedsum:FedSum",
         "direct": "ternhost.learn.direct:Direct",
-        "collect": "ternhost.learn.collect:Collect",
+        "values": "ternhost.learn.collect:Values",
         "means": "ternhost.learn.means:Means",
         "infer": "ternhost.learn.infer:Infer",
     },

@@ -7,7 +7,7 @@ from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION
 from ternhost.learn.base import Learner
 from ternhost.learn.schedule import Terms
-from ternhost.options import choices_of, flag, names_of
+from ternhost.options import flag, names_of
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
 _ONCE = "one answer of each device (tern train direct)"
@@ -78,8 +78,8 @@ def _implied_algorithm(
 ) -> str | None:
     """Return the algorithm that an option implies which only some algorithms have, or None.
 
-    These options are the unit of privacy, as in `--unit record`, and the method of collecting
-    numbers. The first algorithm that has the option, or this method, is returned.
+    The option is the unit of privacy, as in `--unit record`. The first algorithm that has it is
+    returned.
 
     named: the options that the user named, by name.
     algorithms: those of the command, by name.
@@ -87,10 +87,6 @@ def _implied_algorithm(
     if "unit" in named:
         for name, learner in algorithms.items():
             if "unit" in names_of(learner.Options):
-                return name
-    if "method" in named:
-        for name, learner in algorithms.items():
-            if named["method"] in choices_of(learner.Options, "method"):
                 return name
     return None
 
@@ -107,7 +103,11 @@ def _has_two_classes(named: Mapping[str, Any]) -> bool:
     """Tell whether the options that the user named imply a model of two classes."""
     if named.get("model") not in (None, "", "logistic"):
         return False
-    return "dimension" in named or datasets.task_of(_dataset(named)) == CLASSIFICATION
+    data = _data(named)
+    on_devices = datasets.on_devices.parse(data)
+    if on_devices is not None:
+        return on_devices.classes is None
+    return datasets.task_of(data) == CLASSIFICATION
 
 
 def _missing_rows(named: Mapping[str, Any]) -> str | None:
@@ -121,15 +121,15 @@ def _missing_rows(named: Mapping[str, Any]) -> str | None:
     """
     if "public" in named:  # --public none, as another value would be a source
         return ": there are to be no public rows"
-    if "dimension" in named:  # only the devices know their records: there is no data set
+    name = _data(named)
+    if datasets.on_devices.parse(name) is not None:
         return ": no public rows are known (--public FILE)"
-    name = _dataset(named)
     if not suits_direct("logistic", datasets.load(name)):
         return f": {name} declares no public rows (--public FILE|N)"
     return None
 
 
-def _dataset(named: Mapping[str, Any]) -> str:
-    """Return the name of the data set: as named, or the default."""
-    name: str = named.get("dataset", "flights")
-    return name
+def _data(named: Mapping[str, Any]) -> str:
+    """Return what the devices hold: as named, or the default."""
+    data: str = named.get("data", "flights")
+    return data

@@ -118,7 +118,7 @@ class LearnedBy:
         last_round = max(losses, default=0)
         dataset, features = None, None
         if result["measure"]:  # the model was judged on a data set
-            dataset, features = options["dataset"], tuple(result["features"])
+            dataset, features = options["data"], tuple(result["features"])
         return cls(
             directory=directory,
             name=result["run"],

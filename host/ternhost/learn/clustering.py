@@ -20,22 +20,12 @@ from ternhost.privacy.base import MICRO
 
 Labels = npt.NDArray[np.int64]
 
-NOT_ENCRYPT = "NOT_ENCRYPT"
-LAPLACE = "LAPLACE"
-NOT_EVAL = "NOT_EVAL"
-SILHOUETTE_SCORE = "SILHOUETTE_SCORE"
-# What MindSpore's text computes by the name of the one above.
-SILHOUETTE_WITH_ITSELF = "SILHOUETTE_WITH_ITSELF"
-CALINSKI_HARABASZ = "CALINSKI_HARABASZ"
-# The same, as MindSpore's text has it in places.
-CALINSKI_HARABASZ_SCORE = "CALINSKI_HARABASZ_SCORE"
-SCORES = (
-    NOT_EVAL,
-    SILHOUETTE_SCORE,
-    SILHOUETTE_WITH_ITSELF,
-    CALINSKI_HARABASZ,
-    CALINSKI_HARABASZ_SCORE,
-)
+# Scores of clusters.
+NONE = "none"
+SILHOUETTE = "silhouette"
+SILHOUETTE_SELF = "silhouette-self"  # counts the distance of a vector to itself
+CALINSKI_HARABASZ = "calinski-harabasz"
+SCORES = (NONE, SILHOUETTE, SILHOUETTE_SELF, CALINSKI_HARABASZ)
 
 _GRID_BITS = 10
 _REACH = 8  # noise scales beyond a probability's 0..1 before a symbol stands for the tail
@@ -75,30 +65,28 @@ def load(name: str) -> Dataset:
     return dataset
 
 
-def score(
-    eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]
-) -> float | None:
+def score(name: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]) -> float | None:
     """Score how well clusters of vectors are separated.
 
-    eval_type: the name of the score, one of SCORES.
+    name: that of the score, one of SCORES.
     vectors: the class probabilities of each client (n x classes).
     labels: the cluster of each vector (n).
-    Returns None if the score is NOT_EVAL, if there are fewer than 2 clusters, or if each vector is
+    Returns None if the score is NONE, if there are fewer than 2 clusters, or if each vector is
     a cluster of its own.
     """
     labels = np.asarray(labels)
     clusters = len(np.unique(labels))
     is_defined = 2 <= clusters < len(vectors)
-    if eval_type == NOT_EVAL or not is_defined:
+    if name == NONE or not is_defined:
         return None
     # Sorted, since the order of the reports would change the last bit of a sum.
     order = np.lexsort((labels, *vectors.T))
     vectors, labels = vectors[order], labels[order]
-    if eval_type == SILHOUETTE_WITH_ITSELF:
+    if name == SILHOUETTE_SELF:
         return _silhouette_with_itself(vectors, labels)
     from sklearn import metrics  # takes a second to import
 
-    if eval_type == SILHOUETTE_SCORE:
+    if name == SILHOUETTE:
         return float(metrics.silhouette_score(vectors, labels))
     return float(metrics.calinski_harabasz_score(vectors, labels))
 
@@ -158,17 +146,17 @@ def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
     }
 
 
-def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
+def cluster(score_name: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
     """Group clients into clusters by their most probable class, and score the clusters, for JSON.
 
-    eval_type: the name of the score, one of SCORES.
+    score_name: that of the score, one of SCORES.
     vectors: the noisy class probabilities of each client (n x classes).
     exact: the vectors without noise, if they are known. Without them, the score without noise and
         the agreement (the share of clients in the same cluster without noise) are None.
     """
     labels = vectors.argmax(axis=1)
     evaluation = labelled(labels, exact)
-    evaluation["score"] = score(eval_type, vectors, labels)
+    evaluation["score"] = score(score_name, vectors, labels)
     if exact is not None:
-        evaluation["score_without_noise"] = score(eval_type, exact, exact.argmax(axis=1))
+        evaluation["score_without_noise"] = score(score_name, exact, exact.argmax(axis=1))
     return evaluation

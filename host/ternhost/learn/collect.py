@@ -40,14 +40,11 @@ from ternhost.learn.base import (
     require_everybody,
 )
 from ternhost.learn.designs import (
-    SEED_HELP,
     BudgetOptions,
-    DeviceClass,
     MechanismOptions,
     ReportDesign,
     by_class,
     class_of,
-    in_privacy,
     stated_epsilon_lines,
 )
 from ternhost.learn.devices import Devices
@@ -55,29 +52,18 @@ from ternhost.options import OptionGroup, option, require
 from ternhost.privacy.base import MICRO
 from ternhost.text import counted
 
-ALGORITHM6 = "algorithm6"
 Interval = list[float]  # the lower and the upper end
 
 _what = partial(option, group="what to collect")
-
-
-def dataset_option() -> Any:
-    """The option of what clients hold."""
-    names = ", ".join((*datasets.TABLES, *datasets.DATASETS))
-    return _what(
-        "flights", f"data set of the clients: {names}; or NAME:PATH, in a file", metavar="D"
-    )
 
 
 @dataclass(frozen=True)
 class ClientOptions(OptionGroup):
     """Which clients report, and about what."""
 
-    dataset: str = dataset_option()
-    clients: int = _what(
-        0, "number of clients to ask", shown="all, or 1000 on emulated boards", metavar="N"
-    )
-    seed: int = _what(1, SEED_HELP, metavar="S")
+    data: str = _what("flights", metavar="D")
+    clients: int = _what(0, shown="all, or 1000 on emulated boards", metavar="N")
+    seed: int = _what(1, metavar="S")
 
     def check(self) -> None:
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
@@ -88,26 +74,11 @@ class ClientOptions(OptionGroup):
 class Options(MechanismOptions, BudgetOptions, ClientOptions):
     """Options of collecting by Algorithm 6."""
 
-    method: str = in_privacy(
-        ALGORITHM6, "how numbers are reported; algorithm6: by their values", choices=(ALGORITHM6,)
-    )
-    choices: str | None = in_privacy(
-        None,
-        "tau, epsilon and share of each class of clients, whose numbers are clipped to +-TAU, a power of two",
-        metavar="TAU:E:SHARE,...",
-        instead_of=("epsilon", "epsilons"),
-    )
+    takes_taus: ClassVar[bool] = True
 
     def check(self) -> None:
-        require(self.method == ALGORITHM6, "method", ALGORITHM6, self.method)
-        for device_class in self.device_classes():
+        for device_class in self.classes():
             attributes.range_of(device_class.tau)
-
-    def device_classes(self) -> list[DeviceClass]:
-        """The classes of clients, with a safe range if they were given one. Raises UsageError."""
-        if self.choices is None:
-            return self.classes()
-        return DeviceClass.parse(self.choices, "such as 0.25:1:0.5,1:1:0.5")
 
 
 def load(name: str) -> tuple[Table, int]:
@@ -118,7 +89,7 @@ def load(name: str) -> tuple[Table, int]:
 
     name: the name of the data set, or NAME:PATH for one that is read from a file.
     Also returns how many features come before the attributes in the records of boards that were
-    filled by `tern board up --dataset`: 1 for the constant, or 0. Raises UsageError.
+    filled by `tern board up --data`: 1 for the constant, or 0. Raises UsageError.
     """
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
@@ -185,7 +156,7 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
     UsageError.
     """
     parts_by_class = []
-    for device_class in options.device_classes():
+    for device_class in options.classes():
         parts_by_class.append(attributes.parts_of(options, table, device_class))
     return parts_by_class
 
@@ -198,11 +169,11 @@ class Reports(NamedTuple):
     reports: int
 
 
-class Collect(Learner):
+class Values(Learner):
     """Asks every client once, for one part of its attributes; a served fleet over and over."""
 
-    name = "collect"
-    about = "estimate the mean of each attribute from the values of devices"
+    name = "values"
+    about = "estimate means and frequencies from one report of each device"
     example = "--clients 1000"
     command = "collect"
     Options: ClassVar[Any] = Options
@@ -213,14 +184,14 @@ class Collect(Learner):
         A class is a group of clients with the same epsilon. A part is a set of attributes that one
         question covers: numbers, or categorical attributes of the same kind.
 
-        options: the `Options` of this module, or another method's.
+        options: the `Options` of this module, or those of a subclass.
         population: the clients that can be asked.
         data: what the clients hold, instead of the data set that the options name.
         Raises UsageError if the options do not suit the data or the population.
         """
         self.options = options
         require_everybody(population, "collecting")
-        self._data = client_data_for(options.dataset, population, data)
+        self._data = client_data_for(options.data, population, data)
         self.plan = self.make_plan(self._data.table)
         self.modules = ("collect",)  # of the device library, that boards need
         # A client may be asked for any part of its class: so its budget must suffice for each.
@@ -362,8 +333,7 @@ class Collect(Learner):
                 part_summaries.append(self._part_summary(part_reports))
                 taus.append(part_reports.part.design.tau or 1.0)  # None: nothing is clipped
         result = {
-            "dataset": self.options.dataset,
-            "method": self.options.method,
+            "data": self.options.data,
             "clients": self._most,
             **squared_errors(entries),
             "attributes": entries,

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
+from tern.ledger import MAX_BUDGET
 from ternhost.count.disclosures import ReportCounts
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
@@ -29,10 +30,6 @@ VARIANCE = "variance"
 WIDE = "wide"
 PAPER = "paper"
 K_RULES = (VARIANCE, WIDE, PAPER)
-K_RULE_HELP = (
-    "rule for K; variance: least variance of the estimate for values uniform on [-1, 1]; paper: floor(epsilon / 2.5); "
-    "wide: floor(epsilon / 2.5 + 0.6)"
-)
 _EPSILON_PER_VALUE = 2_500_000  # micro-epsilon, of the paper's rule
 _WIDER = 1_500_000  # micro-epsilon that the rule "wide" adds: 0.6 of the above
 
@@ -40,10 +37,6 @@ _WIDER = 1_500_000  # micro-epsilon that the rule "wide" adds: 0.6 of the above
 _LEAST_OF_SEVERAL = 1_500_000
 
 in_privacy = partial(option, group="privacy")
-SEED_HELP = "seed that assigns devices and records; on a simulated fleet it also fixes the noise"
-EPSILON_HELP = (
-    "epsilon that a device spends in a report, whatever the algorithm; several reports add up"
-)
 
 
 def coordinates_by_rule(
@@ -97,26 +90,23 @@ class DeviceClass:
     tau: float | None = None
 
     @classmethod
-    def parse(cls, text: str, hint: str) -> "list[DeviceClass]":
-        """Parse a text such as "0.25:2:0.5,0.5:8:0.5" into classes of devices.
+    def parse(cls, text: str) -> "list[DeviceClass]":
+        """Parse the option --epsilons, such as "1:0.5,4:0.5" or "0.25:2:0.5,0.5:8:0.5".
 
-        Each part is TAU:EPSILON:SHARE. Raises UsageError, with this hint for the user.
+        Each part is EPSILON:SHARE or TAU:EPSILON:SHARE. Raises UsageError.
         """
         classes = []
-        for tau_and_epsilon, share in parse_shares(text, hint):
-            tau, _, epsilon = tau_and_epsilon.partition(":")
-            try:
-                classes.append(cls(parse_epsilon(epsilon), share, float(tau)))
-            except (ValueError, UsageError):
-                raise UsageError(
-                    f"{tau_and_epsilon!r} is not a choice of a safe range and an epsilon", hint
-                ) from None
+        for tau_and_epsilon, share in parse_shares(text):
+            tau_text, colon, epsilon = tau_and_epsilon.rpartition(":")
+            tau = None
+            if colon:
+                tau = _positive(tau_text)
+                if tau is None:
+                    text = f"{tau_text!r} is no bound to clip values to"
+                    raise UsageError(text, hint="such as 0.25:2:0.5 for TAU:E:SHARE")
+            micro_epsilon = parse_epsilon(epsilon, MAX_BUDGET, "--epsilons")
+            classes.append(cls(micro_epsilon, share, tau))
         return classes
-
-    @classmethod
-    def of_epsilons(cls, text: str) -> "list[DeviceClass]":
-        """Parse a text such as "1:0.5,4:0.5", of EPSILON:SHARE, into classes. Raises UsageError."""
-        return [cls(parse_epsilon(epsilon), share) for epsilon, share in parse_shares(text)]
 
 
 def parse_shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
@@ -333,25 +323,14 @@ def _card_file(path: str) -> str:
     return load(path).hex()
 
 
-def epsilons_option(*instead_of: str) -> Any:
-    """Return the option by which each class of devices gets an epsilon of its own.
-
-    instead_of: names of the options that give all devices the same epsilon.
-    """
-    return in_privacy(
-        None,
-        "personalised budgets: epsilon of each class of devices, and its share of the devices",
-        metavar="E:SHARE,...",
-        instead_of=instead_of,
-    )
-
-
 @dataclass(frozen=True)
 class BudgetOptions(OptionGroup):
     """Options of the epsilon of a report: one for all devices, or one for each class of them."""
 
-    epsilon: str = in_privacy("2", EPSILON_HELP, metavar="E")
-    epsilons: str | None = epsilons_option("epsilon")
+    takes_taus: ClassVar[bool] = False  # whether a class of devices may have a bound of clipping
+
+    epsilon: str = in_privacy("2", metavar="E")
+    epsilons: str | None = in_privacy(None, metavar="E:SHARE,...", instead_of=("epsilon",))
 
     def check(self) -> None:
         self.classes()
@@ -363,33 +342,41 @@ class BudgetOptions(OptionGroup):
         """
         if self.epsilons is None:
             return [DeviceClass(parse_epsilon(self.epsilon))]
-        return DeviceClass.of_epsilons(self.epsilons)
+        classes = DeviceClass.parse(self.epsilons)
+        has_taus = any(device_class.tau is not None for device_class in classes)
+        if has_taus and not self.takes_taus:
+            text = (
+                f"--epsilons {self.epsilons} has bounds to clip values to, and this run takes none"
+            )
+            raise UsageError(text, hint="name E:SHARE of each class, such as 1:0.5,4:0.5")
+        return classes
 
 
 @dataclass(frozen=True)
 class MechanismOptions(OptionGroup):
     """Options of reports whose values each go through a card, that of a mechanism or a given one."""
 
-    mechanism: str = in_privacy(
-        "three-outputs",
-        "mechanism that perturbs values: " + ", ".join(mechanisms.NAMES),
-        metavar="NAME",
-    )
-    levels: int | None = in_privacy(
-        None, "number of outputs, if the mechanism leaves a choice", metavar="N"
-    )
-    card: str | None = in_privacy(
-        None,
-        "card from 'tern card design', instead of a mechanism",
-        kind=_card_file,
-        metavar="FILE",
-        instead_of=("mechanism", "levels"),
-    )
-    k: int | None = in_privacy(
-        None, "coordinates per report, each at epsilon / K", metavar="K", shown="by --k-rule"
-    )
-    k_rule: str = in_privacy(VARIANCE, K_RULE_HELP, choices=K_RULES)
-    mechanism_options: Mapping[str, Any] | None = None  # of the mechanism alone
+    mechanism: str = in_privacy("three-outputs", metavar="NAME")
+    card: str | None = in_privacy(None, kind=_card_file, metavar="FILE", instead_of=("mechanism",))
+    k: str = in_privacy(VARIANCE, metavar="K")
+
+    def check(self) -> None:
+        """Raise UsageError for a k that is neither a number nor the name of a rule."""
+        if self.named_k is None and self.k not in K_RULES:
+            raise UsageError(
+                f"--k {self.k} is neither a number nor a rule", f"one of: {', '.join(K_RULES)}"
+            )
+
+    @property
+    def named_k(self) -> int | None:
+        """The number of coordinates of a report; None if a rule chooses it."""
+        text = str(self.k)
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def k_rule(self) -> str:
+        """The rule that chooses the number of coordinates of a report, where none is named."""
+        return VARIANCE if self.named_k is not None else self.k
 
     def require_one_epsilon(self, classes: int) -> None:
         """Raise UsageError where one card was named for several classes of devices."""
@@ -411,8 +398,8 @@ class MechanismOptions(OptionGroup):
         Raises UsageError unless the number is from 1 to d.
         """
         least_epsilon = min(device_class.epsilon for device_class in classes)
-        if self.k is not None:  # the user named it
-            k = self.k
+        if self.named_k is not None:
+            k = self.named_k
         elif self.card is not None and self.k_rule == VARIANCE:
             # The user gave the card (a table that perturbs a value), and so its epsilon for each value:
             # a report has as many values as its own epsilon allows.
@@ -454,14 +441,7 @@ class MechanismOptions(OptionGroup):
             use = None
             if of_gradients:
                 use = mechanisms.GRADIENTS
-            named_options = self.mechanism_options or {}
-            card = _designed_card(
-                mechanism=self.mechanism,
-                levels=self.levels,
-                epsilon=epsilon // k,
-                use=use,
-                mechanism_options=tuple(sorted(named_options.items())),  # can be a key of the cache
-            )
+            card = _designed_card(self.mechanism, epsilon // k, use)
             mechanism = self.mechanism
 
         try:
@@ -482,25 +462,15 @@ class MechanismOptions(OptionGroup):
 
 
 @lru_cache(maxsize=64)
-def _designed_card(
-    mechanism: str,
-    levels: int | None,
-    epsilon: int,
-    use: str | None,
-    mechanism_options: tuple[tuple[str, Any], ...],
-) -> cards.Card:
+def _designed_card(mechanism: str, epsilon: int, use: str | None) -> cards.Card:
     """Return the card of a mechanism: the table by which it perturbs one value.
 
     Cards are cached, since some take seconds to design, and the search for k needs them, too.
 
-    levels: the number of symbols, if the mechanism leaves a choice.
     epsilon: what one value may cost, in millionths.
     use: what the values are, where the mechanism has several cards; None: anything.
-    mechanism_options: pairs of a name and a value.
     """
-    design = mechanisms.design(
-        mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(mechanism_options)
-    )
+    design = mechanisms.design(mechanism, epsilon_micro=epsilon, use=use)
     card: cards.Card = design.decode()
     return card
 

@@ -63,20 +63,19 @@ class Options(LearningOptions):
 
     reports: int | None = to_learn(
         None,
-        "number of reports, each of another device",
-        metavar="R",
+        metavar="N",
         shown=f"one per device, else {_REPORTS}",
     )
-    public: str = to_learn("", public.HELP, metavar=public.METAVAR, shown="those of the data set")
+    public: str = to_learn("", metavar=public.METAVAR, shown="those of the data set")
     moments: float | None = to_learn(
         None,
-        "share of the devices that tell of their features instead of their gradients, in place of public rows",
+        "share of the devices that report features, in place of public rows",
         metavar="SHARE",
         shown=f"{_MOMENTS} without public rows",
     )
     then: str = to_learn(
         "auto",
-        "the second half of the devices go on by descent; auto: where that is expected to be better",
+        "how the second half of the devices goes on: by descent, or not",
         choices=_THEN,
     )
 
@@ -562,7 +561,7 @@ class Direct(Learning):
         stopped = None
         if self.done:
             stopped = "rounds"
-        return {"stopped": stopped, "optimiser": "direct", "learning_rate": None}
+        return {"stopped": stopped, "optimiser": "direct", "rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, for JSON.

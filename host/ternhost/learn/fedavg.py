@@ -8,18 +8,14 @@ whichever mechanism it is; the paper's own is PDPM. A report costs a client k ti
 epsilon, and its reports add up (user level). Clients take shuffled turns, so that all take part
 equally often to within a round, and the cost is known before the run starts.
 
-`--choices epsilonI,tauJ` takes the paper's settings, I and J from 1 to 3. There a client reports
-all d weights, and its epsilon is that of one weight. So its user-level epsilon grows by d times
-that in each of its rounds: for the 28 weights of `flights` in 12 rounds it is up to 67.2 in mode
-epsilon1, and up to 336 in epsilon2 and epsilon3.
+In the paper a client reports all d weights. The settings of its experiments are in
+`ternpapers.safe_ranges`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,7 +39,6 @@ from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
-from ternhost.privacy.base import MICRO, parse_epsilon
 
 EXPONENT = MAX_EXPONENT  # of the model's mantissas: weights to +-8, in steps of 2**-12
 FINE = 2.0 ** (EXPONENT - 8)  # the unit of local training
@@ -56,63 +51,19 @@ WEIGHTS = (CLIENTS, VARIANCE)
 _average = partial(option, group="fedavg")
 
 
-def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
-    """Return classes of devices, all of which have the same share of the devices.
-
-    taus_and_epsilons: for each class a pair of tau and epsilon: its devices clip values to +-tau,
-        and spend that epsilon, a whole number, on a report.
-    """
-    share = 1 / len(taus_and_epsilons)
-    classes = []
-    for tau, epsilon in taus_and_epsilons:
-        classes.append(DeviceClass(epsilon * MICRO, share, tau))
-    return tuple(classes)
-
-
-# Presets of tern: what clients choose for themselves.
-MODES: dict[str, tuple[DeviceClass, ...]] = {
-    "same": _classes((0.25, 8)),
-    "epsilon": _classes((0.25, 2), (0.25, 8), (0.25, 16)),
-    "tau": _classes((0.125, 8), (0.25, 8), (0.5, 8)),
-    "both": _classes((0.125, 2), (0.25, 8), (0.5, 16)),
-}
-
-# The sets of the paper's experiments. Clients draw epsilon from one and tau from the other, each
-# value equally often.
-EPSILONS = tuple(f"{i / 10:g}" for i in range(1, 11))  # of a weight
-TAUS = tuple(i / 5 for i in range(1, 11))
-# By the paper's mode: the two lowest values, all, the two highest.
-DRAWN = {"1": slice(2), "2": slice(None), "3": slice(-2, None)}
-
-_PAPER = re.compile("epsilon([123]), ?tau([123])")
-_HINT = f"such as 0.25:2:0.5,0.5:8:0.5, or the paper's epsilon1,tau3, or one of: {', '.join(MODES)}"
-
-
 @dataclass(frozen=True)
 class Options(MechanismOptions, LearningOptions):
     """Options of FedAvg."""
 
-    clients: int = _average(
-        0, "number of clients", shown="all, but at most 1000 on boards", metavar="N"
-    )
-    records: int = _average(8, "records per client", metavar="N")
-    rounds: int = _average(20, "number of rounds", metavar="N")
-    share: float | None = _average(
-        None,
-        "share of the clients that report in a round",
-        metavar="GAMMA",
-        shown="1 / rounds: each client reports once, as nearly as it goes",
-    )
+    takes_taus: ClassVar[bool] = True
+
+    clients: int = _average(0, shown="all, but at most 1000 on boards", metavar="N")
+    records: int = _average(8, metavar="N")
+    rounds: int = _average(20, metavar="N")
+    share: float | None = _average(None, metavar="SHARE", shown="1 / rounds")
     local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
     local_rate: int = _average(0, "the learning rate on a client is 2**-N", metavar="N")
     tau: float = _average(0.25, "clip a weight's change in a round to +-TAU", metavar="TAU")
-    choices: str | None = _average(
-        None,
-        f"tau, epsilon and share of each class of clients; or a preset: {', '.join(MODES)}; or epsilonI,tauJ: "
-        "modes I and J, 1 to 3, of the paper of PLDP-FL, where a client reports all weights, each at its epsilon",
-        metavar="TAU:E:SHARE,...",
-        instead_of=("epsilon", "epsilons", "tau"),
-    )
     weights: str = _average(
         CLIENTS, "weight of a class: its clients, or inverse variance", choices=WEIGHTS
     )
@@ -132,52 +83,24 @@ class Options(MechanismOptions, LearningOptions):
         # A frame carries tau, the range of clipping, as a whole number of units of FINE.
         most_tau = MAX_TAU * FINE
         option_name, must = "tau", f"{FINE:g} to {most_tau:g}"
-        if self.choices is not None:
-            option_name, must = "choices", f"of safe ranges {must}"
+        require(FINE <= self.tau <= most_tau, option_name, must, f"{self.tau:g}")
+        option_name, must = "epsilons", f"of clipping bounds {must}"
         for device_class in self.device_classes():
             tau = device_class.tau or 0.0
             require(FINE <= tau <= most_tau, option_name, must, f"{tau:g}")
 
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The modes of the paper that --choices names: that of epsilon and that of tau, "1" to "3".
-
-        It is empty if the option names something else.
-        """
-        match = _PAPER.fullmatch(self.choices or "")
-        if match is None:
-            return ()
-        return match.groups()
-
     def device_classes(self) -> list[DeviceClass]:
         """Return the classes of clients that the options name, each with an epsilon and a tau.
 
-        Clients clip the change of a weight to +-tau, their safe range. The option `choices` names
-        the classes one by one ("0.25:2:0.5,0.5:8:0.5" has TAU:EPSILON:SHARE of each), by a preset
-        ("both"), or by two modes of the paper of PLDP-FL ("epsilon1,tau3"). Raises UsageError.
+        Clients clip the change of a weight to +-tau, their safe range. Raises UsageError.
         """
-        if self.choices is None:  # all have the same tau, and one of the epsilons
-            return [replace(device_class, tau=self.tau) for device_class in self.classes()]
-        if self.choices in MODES:  # a preset
-            return list(MODES[self.choices])
-        if self.modes:  # of the paper
-            return of_the_paper(*self.modes)
-        return DeviceClass.parse(self.choices, _HINT)
-
-
-def of_the_paper(epsilon_mode: str, tau_mode: str) -> list[DeviceClass]:
-    """Return the classes of clients in two modes of the paper of PLDP-FL, each "1" to "3".
-
-    A mode says from which values clients draw their epsilon or their tau. Each pair of an epsilon
-    and a tau is a class, and all classes are equally large.
-    """
-    epsilons = EPSILONS[DRAWN[epsilon_mode]]
-    taus = TAUS[DRAWN[tau_mode]]
-    share = 1 / (len(epsilons) * len(taus))
-    classes = []
-    for epsilon, tau in product(epsilons, taus):
-        classes.append(DeviceClass(parse_epsilon(epsilon), share, tau))
-    return classes
+        classes = []
+        for device_class in self.classes():
+            tau = device_class.tau
+            if tau is None:
+                tau = self.tau
+            classes.append(replace(device_class, tau=tau))
+        return classes
 
 
 def range_units(design: ReportDesign) -> int:
@@ -242,25 +165,15 @@ class FedAvg(Learning):
     def _make_designs(self) -> list[ReportDesign]:
         """Design the report of each class of clients: the changes of k of the d weights.
 
-        Usually the epsilon of a class is that of a whole report. In the modes of the paper of
-        PLDP-FL it is that of one weight, and a report has all weights. Raises UsageError.
+        Raises UsageError.
         """
         options, classes = self.options, self.options.device_classes()
         options.require_one_epsilon(len(classes))
+        k = options.choose_k(classes, self.d)
         designs = []
-        if not options.modes:
-            k = options.choose_k(classes, self.d)
-            for device_class in classes:
-                design = options.design(device_class, k)
-                designs.append(replace(design, what="weight"))
-            return designs
-
-        k = options.k or self.d
-        require(1 <= k <= self.d, "k", f"1 to {self.d}, the number of coordinates", k)
         for device_class in classes:
-            design_of_weight = options.design(device_class, 1)
-            epsilon_of_report = design_of_weight.epsilon * k
-            designs.append(replace(design_of_weight, k=k, epsilon=epsilon_of_report, what="weight"))
+            design = options.design(device_class, k)
+            designs.append(replace(design, what="weight"))
         return designs
 
     def _plan_rounds(self) -> None:

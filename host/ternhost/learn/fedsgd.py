@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tern.wire import MAX_RANGE
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
@@ -46,34 +45,25 @@ class GroupOptions(LearningOptions):
 
     reports: int | None = to_learn(
         None,
-        "number of reports; with fewer devices than that, each reports in several rounds, and spends as much in "
-        "each",
-        metavar="R",
+        metavar="N",
         shown=f"one per device, at most {_REPORTS}",
     )
     group: int = to_learn(
         0,
-        "number of devices asked in each round",
-        metavar="G",
-        shown=f"{_GROUP}, or a hundredth of the reports if that is more, but never more than there are",
+        "number of devices that a round asks",
+        metavar="N",
+        shown=f"{_GROUP}, or a hundredth of the reports",
     )
     rounds: int | None = to_learn(
         None,
-        "number of rounds; without --reports, each of them asks all devices of the fleet",
-        shown="the reports over the group; fedavg: 20",
+        shown="reports / group",
         instead_of=("group",),
         metavar="N",
     )
-    learning_rate: float | None = to_learn(
-        None, "learning rate of the optimiser", metavar="X", shown="follows from the noise"
-    )
+    rate: float | None = to_learn(None, metavar="X", shown="by the noise")
     regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
     optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
-    range: str = to_learn(
-        "auto",
-        f"clip values to +-2**-R, R from 0 to {MAX_RANGE}; auto chooses R for each round from earlier reports",
-        metavar="auto|R",
-    )
+    clip: str = to_learn("auto", metavar="R")
 
     def check(self) -> None:
         """Raise UsageError for a group or rounds that the number of reports does not allow."""
@@ -83,7 +73,7 @@ class GroupOptions(LearningOptions):
         require(0 <= self.group <= most, "group", must, self.group)  # 0: tern chooses
         in_order = not self.rounds or 0 < self.rounds <= most
         require(in_order, "rounds", must, self.rounds)
-        ranges.parse(self.range)  # raises UsageError for a range that cannot be
+        ranges.parse(self.clip)  # raises UsageError for a range that cannot be
 
     def planned(self, devices: int) -> Self:
         """Return these options with the numbers that the user left out: reports, group and rounds.
@@ -173,9 +163,9 @@ class FedSGD(Learning):
         )  # raises UsageError for one card and many epsilons
         has_projections = options.mechanism == projections.NAME and options.card is None
         if has_projections:
-            if options.k or options.levels or options.mechanism_options:
-                text = "a projection is about all coordinates, on a radius that is learned"
-                raise UsageError(text, "leave out --k, --levels and the mechanism's options")
+            if options.named_k is not None:
+                text = "a projection is about all coordinates"
+                raise UsageError(text, "leave out --k")
             return [projections.design(device_class, self.d) for device_class in classes]
 
         k = options.choose_k(classes, self.d, of_gradients=True)
@@ -256,7 +246,7 @@ class FedSGD(Learning):
             reported=report_count * coordinates,
             variance=variance,
         )
-        fixed_range = ranges.parse(options.range)
+        fixed_range = ranges.parse(options.clip)
         self._ranges = Ranges(reported, fixed_range)
         self._tau = 2.0**-self._ranges.exponent  # values of the last round were clipped to +-tau
         # The designs of rounds that also find out how large values are; it need not be found out if
@@ -266,7 +256,7 @@ class FedSGD(Learning):
             self._designs_showing_sizes = [design_showing_sizes(design) for design in self.designs]
 
         settings = StepSettings(
-            learning_rate=options.learning_rate,
+            learning_rate=options.rate,
             regularisation=options.regularisation,
             optimiser=options.optimiser,
             horizon=horizon,
@@ -376,7 +366,7 @@ class FedSGD(Learning):
         The user may have named it by a fixed range r, for which it is 2**-r; otherwise it follows
         from the mean absolute value of the coordinates so far.
         """
-        has_fixed_range = ranges.parse(self.options.range) is not None
+        has_fixed_range = ranges.parse(self.options.clip) is not None
         if has_fixed_range:
             return float(2.0**-self._ranges.exponent)
         return projections.radius(self._ranges.mean_size, self.d)

@@ -35,27 +35,22 @@ from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import ReportKind
-from ternhost.privacy.units import UNIT_HELP, parse_unit
+from ternhost.privacy.units import parse_unit
 
 _STEPS = 128  # grid steps of a radius
 # A share of the budget that is added before it is rounded down to whole micro-rho, so that the
 # error of a float does not cost one of them.
 _ROUNDING = 1e-12
-_UNIT_SHOWN = "device; with sums, record"  # a run without options protects the device
-_LIFE_HELP = (
-    "epsilon, at --delta, for life, which the run spends: that a record or run was there; with --unit device, what "
-    "all records are"
-)
 
 
 @dataclass(frozen=True)
 class UnitOptions(OptionGroup):
     """Options of what protects units within devices: their size, and the budget for life."""
 
-    unit: str = in_privacy("record", UNIT_HELP, metavar="UNIT", shown=_UNIT_SHOWN)
-    life: str = in_privacy("1", _LIFE_HELP, metavar="E")
-    delta: str = in_privacy("1e-6", "delta of --life", metavar="D")
-    records: int = to_learn(500, "public number of records of a device, at most", metavar="N")
+    unit: str = in_privacy("record", metavar="UNIT")
+    run_epsilon: str = in_privacy("1", metavar="E")
+    delta: str = in_privacy("1e-6", metavar="D")  # the run has the same
+    records: int = to_learn(500, metavar="N")
 
     def check(self) -> None:
         """Raise UsageError for a unit, budget or number of records that cannot be."""
@@ -65,12 +60,12 @@ class UnitOptions(OptionGroup):
         require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
 
     def budget_in_rho(self) -> int:
-        """Return the budget for life in micro-rho of zCDP, which is that (epsilon, delta).
+        """Return the budget of the run in micro-rho of zCDP, which is that (epsilon, delta).
 
         Raises UsageError.
         """
         most_epsilon = 1000 * MICRO
-        epsilon = parse_epsilon(self.life, most_epsilon, "--life") / MICRO
+        epsilon = parse_epsilon(self.run_epsilon, most_epsilon, "--run-epsilon") / MICRO
         return sums.rho_of(epsilon, sums.parse_delta(self.delta))
 
     @property
@@ -89,9 +84,7 @@ class UnitOptions(OptionGroup):
 class Options(UnitOptions, ModelOptions):
     """Options of sums over units."""
 
-    public: str = to_learn(
-        "", public.HELP, metavar=public.METAVAR, shown="none; direct: those of the data set"
-    )
+    public: str = to_learn("", metavar=public.METAVAR, shown="none")
 
 
 @dataclass(frozen=True)
@@ -251,7 +244,7 @@ class FedSum(Learning):
 
         cost = int((descent.rho_share + _ROUNDING) * self._budget)  # micro-rho
         if not cost:
-            text = f"--life {options.life} is too little for {descent.rounds} rounds"
+            text = f"--run-epsilon {options.run_epsilon} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
         # What a clipped unit, and what any other, adds to the tally. The descent counts in the units
         # of its radius of clipping, the plan in steps of the noise's grid: _STEPS to a radius.
@@ -350,7 +343,7 @@ class FedSum(Learning):
         if self.done:
             stopped = "rounds"
         optimiser = type(self._descent).__name__.lower()  # "descent" or "refit"
-        return {"stopped": stopped, "optimiser": optimiser, "learning_rate": None}
+        return {"stopped": stopped, "optimiser": optimiser, "rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, with what was spent of the budget for life, for JSON.

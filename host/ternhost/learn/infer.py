@@ -6,7 +6,6 @@ its label by randomised response, which is far more accurate for its epsilon. Cl
 fills hold the held-out records, so that their results can be compared with those without noise.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,9 +30,9 @@ from ternhost.learn.base import (
     require_everybody,
 )
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
-from ternhost.learn.designs import SEED_HELP, DeviceClass, ReportDesign, by_class
+from ternhost.learn.designs import DeviceClass, ReportDesign, by_class
 from ternhost.learn.devices import Devices, clients_of
-from ternhost.learn.noise import LABEL, PROBABILITY, NoiseOptions, to_classify, weakness
+from ternhost.learn.noise import LABEL, NoiseOptions, to_classify, weakness
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
 from ternhost.privacy import mechanisms
@@ -41,7 +40,7 @@ from ternhost.privacy.base import MICRO
 from ternhost.text import counted
 from ternhost.vectorised import probabilities
 
-_CLIENTS = 1000  # by default, as in MindSpore
+_CLIENTS = 1000  # by default
 _FIGURES = ("score", "score_without_noise", "agreement")
 _NOTHING_YET = {
     "clients": 0,
@@ -56,47 +55,40 @@ _NOTHING_YET = {
 class Options(NoiseOptions):
     """Options of protected inference."""
 
-    dataset: str = to_classify(
-        "iris",
-        f"data set of the clients: {', '.join(clustering.CLASSES)}, or another with two classes",
-        metavar="NAME",
-    )
+    data: str = to_classify("iris", metavar="D")
     held_out: float = to_classify(
         0.5,
-        "share of the records that the clients get; the classifier is trained on the rest",
+        "share of the records that clients get; the rest train the classifier",
         metavar="SHARE",
     )
     classifier: str | None = to_classify(
         None,
-        "directory of a finished run, whose model classifies; the clients get the records that its data set holds out",
+        "directory of a finished run, whose model classifies",
         metavar="DIR",
         shown="one that is trained for this",
         instead_of=("held_out",),
     )
     score_rounds: int = to_classify(
         1,
-        "with --classifier: number of the run's rounds whose models are scored, the last one among them; the clients "
-        "report on each, and pay for each",
+        "with --classifier: rounds whose models are scored; each costs",
         metavar="N",
     )
-    cluster_client_num: int = to_classify(
-        0, "number of clients asked", shown="1000, or all if fewer", metavar="N"
-    )
-    eval_type: str = to_classify(
-        clustering.SILHOUETTE_SCORE,
+    clients: int = to_classify(0, shown="1000, or all if fewer", metavar="N")
+    score: str = to_classify(
+        clustering.SILHOUETTE,
         "score that judges the clusters of vectors",
-        choices=clustering.SCORES[:-1],
+        choices=clustering.SCORES,
     )
-    seed: int = to_classify(1, SEED_HELP, metavar="S")
+    seed: int = to_classify(1, metavar="S")
 
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or that contradict each other."""
         require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        clients = self.cluster_client_num
-        require(clients == 0 or clients >= 2, "cluster_client_num", "2 or more", clients)
+        clients = self.clients
+        require(clients == 0 or clients >= 2, "clients", "2 or more", clients)
         scores = clustering.SCORES
-        require(self.eval_type in scores, "eval_type", " or ".join(scores), self.eval_type)
+        require(self.score in scores, "score", " or ".join(scores), self.score)
         require(self.score_rounds >= 1, "score_rounds", "1 or more", self.score_rounds)
         scores_several_models = self.score_rounds > 1
         if scores_several_models and self.classifier is None:
@@ -104,15 +96,15 @@ class Options(NoiseOptions):
                 "--score-rounds needs --classifier", "name the run whose rounds are scored"
             )
 
-        # Labels have no score. An error is only for a user who named a type of score: the default
-        # type is let pass, as one that nobody asked for.
-        types_without_vectors = (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE)
-        if self.answer == LABEL and self.eval_type not in types_without_vectors:
-            text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
+        # Labels have no score. An error is only for a user who named a score: the default is let
+        # pass, as one that nobody asked for.
+        allowed_of_labels = (clustering.NONE, clustering.SILHOUETTE)
+        if self.answer == LABEL and self.score not in allowed_of_labels:
+            text = f"--score {self.score} is of vectors, and labels have no such score"
             raise UsageError(text, "leave it out, or name --answer vector")
-        has_score = self.answer != LABEL and self.eval_type != clustering.NOT_EVAL
+        has_score = self.answer != LABEL and self.score != clustering.NONE
         if scores_several_models and not has_score:
-            text = "--score-rounds scores vectors, and there is no score with --answer label or --eval-type NOT_EVAL"
+            text = "--score-rounds scores vectors, and there is no score with --answer label or --score none"
             raise UsageError(text, "leave out --score-rounds, or these")
 
 
@@ -181,7 +173,7 @@ class Infer(Learner):
         options = self.options
         if options.classifier is None:  # a classifier is trained, on all but the held-out records
             if data is None:
-                named = clustering.load(options.dataset)
+                named = clustering.load(options.data)
                 data = named.divided(held_out(len(named.labels), options.held_out))
             self._classifiers = [trained(data)]
             return data
@@ -189,7 +181,7 @@ class Infer(Learner):
         # The user has named a finished run.
         run = LearnedBy.read(options.classifier)
         if data is None and knows_records:
-            data = load(options.dataset, classes=run.classes > 1)
+            data = load(options.data, classes=run.classes > 1)
         if data is not None:
             run.require_for(data)
         self._classifiers = run.classifiers(options.score_rounds)
@@ -206,7 +198,7 @@ class Infer(Learner):
         Raises UsageError if there are too few clients.
         """
         options, schedule = self.options, population.schedule
-        self.clients = options.cluster_client_num or None
+        self.clients = options.clients or None
         if population.knows_records:
             assert data is not None
             order = np.random.default_rng(options.seed).permutation(data.test)
@@ -239,8 +231,7 @@ class Infer(Learner):
     def _is_protected(self) -> bool:
         """Whether clients report, with the noise of a card; if not, results are simulated."""
         options = self.options
-        has_noise = options.privacy_eval_type != clustering.NOT_ENCRYPT
-        return bool(has_noise and options.unprotected is None)
+        return not options.no_noise and options.unprotected is None
 
     def _require_simulation(self, population: Population) -> None:
         """Raise UsageError unless the fleet is simulated.
@@ -251,12 +242,7 @@ class Infer(Learner):
         # means that real devices are served round after round.
         is_simulated = population.knows_records and population.clients is not None
         if not is_simulated or population.schedule is not None:
-            # If the noise is too little for any board, this raises an error that says so.
-            self.options.classes()
-            text = (
-                f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
-            )
-            raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
+            self.options.require_noise()
 
     def _design(self, device_class: DeviceClass) -> ReportDesign:
         """Design the report of a class of clients, which share an epsilon.
@@ -387,10 +373,11 @@ class Infer(Learner):
         """
         for model_number in range(len(self._classifiers)):
             results = self._exact(clients)  # clients x classes
-            laplace_eps = self.options.unprotected  # None: no noise
-            if laplace_eps is not None:
+            epsilon = self.options.unprotected  # None: no noise
+            if epsilon is not None:
                 rng = np.random.default_rng([self.options.seed, model_number])
-                results = results + rng.laplace(loc=0, scale=1 / laplace_eps, size=results.shape)
+                # Two vectors of probabilities differ by at most 2 in the L1 norm.
+                results = results + rng.laplace(loc=0, scale=2 / epsilon, size=results.shape)
             class_shares = results.mean(axis=0)
             if self._is_label:
                 results = results.argmax(axis=1)
@@ -418,7 +405,7 @@ class Infer(Learner):
             exact = self._exact(clients)
         if self._is_label:
             return self.noise_settings() | clustering.labelled(results, exact)
-        return self.noise_settings() | clustering.cluster(self.options.eval_type, results, exact)
+        return self.noise_settings() | clustering.cluster(self.options.score, results, exact)
 
     def _figures_of(self, evaluation: Mapping[str, Any]) -> dict[str, float]:
         """Return the numbers that judge a round's clusters by name, without those that are unknown.
@@ -451,31 +438,14 @@ class Infer(Learner):
     # The result
 
     def noise_settings(self) -> dict[str, Any]:
-        """Return the settings of the noise for JSON, for the devices with the largest epsilon.
+        """Return the settings of the noise for JSON: the largest epsilon, and the name of the score.
 
-        MindSpore's setting laplace_eval_eps is half of the true epsilon; both are in the result.
-        For vectors, it also has a bound of the noise of a probability, and how often the noise is
-        within it.
+        The epsilon is None where results have no noise.
         """
-        options = self.options
-        laplace_eps = options.unprotected  # of a simulation
+        epsilon = self.options.unprotected  # of a simulation
         if self.designs:  # devices report, by the epsilons of their designs
-            laplace_eps = max(design.epsilon / MICRO / 2 for design in self.designs)
-        true_epsilon = None
-        if laplace_eps is not None:
-            true_epsilon = 2 * laplace_eps
-        settings = {
-            "privacy_eval_type": options.privacy_eval_type,
-            "laplace_eval_eps": laplace_eps,
-            "epsilon_true": true_epsilon,
-            "eval_type": options.eval_type,
-        }
-        if laplace_eps is not None and not self._is_label:
-            probability = options.probability or PROBABILITY
-            # The noise |z| of scale 1 / laplace_eps exceeds x with probability exp(-x laplace_eps).
-            settings["noise"] = -math.log1p(-probability) / laplace_eps
-            settings["probability"] = probability
-        return settings
+            epsilon = max(design.epsilon / MICRO for design in self.designs)
+        return {"epsilon": epsilon, "score_name": self.options.score}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the last evaluation, the scores of all models, and what it cost, for JSON.
@@ -485,7 +455,7 @@ class Infer(Learner):
         classes, features = self._classifier.mantissas.shape
         evaluation = self._evaluation or _NOTHING_YET
         result = {
-            "dataset": self.options.dataset,
+            "data": self.options.data,
             "classes": classes,
             "features": features,
             "answer": self.options.answer,
@@ -567,14 +537,14 @@ def _score_line(result: Mapping[str, Any]) -> str:
     """Return a line for people about the score of the clusters, and what the noise changed.
 
     The noise changed the score, and the cluster of some clients; both are unknown where devices
-    have records of their own. For example "SILHOUETTE_SCORE 0.512   (without noise 0.734); 91.0 %
+    have records of their own. For example "silhouette 0.512   (without noise 0.734); 91.0 %
     of the clients keep their cluster".
     """
     is_label = result.get("answer") == LABEL  # labels have no score
     has_comparison = result["agreement"] is not None  # with results without noise
     parts = []
-    if not is_label and result.get("eval_type") not in (None, clustering.NOT_EVAL):
-        score = f"{result['eval_type']} {_score(result['score'])}"
+    if not is_label and result.get("score_name") not in (None, clustering.NONE):
+        score = f"{result['score_name']} {_score(result['score'])}"
         if has_comparison:
             score += f"   (without noise {_score(result['score_without_noise'])})"
         parts.append(score)
@@ -609,26 +579,20 @@ def _score_range_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _noise_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for people about the reports, and MindSpore's setting of their noise.
+    """Return a line for people about the reports, or about noise that is only simulated.
 
-    For example "1,000 reports of 12 bytes in 3.1 s (--laplace-eval-eps 1)". The setting of
-    MindSpore, laplace_eval_eps, is half of the true epsilon. If results were simulated with less
-    noise than devices add, the line says instead what is wrong with that. There is no line if
-    results are exact, without any noise.
+    For example "1,000 reports of 12 bytes in 3.1 s". If results were simulated with less noise than
+    devices add, the line says instead what is wrong with that. There is no line if results are
+    exact, without any noise.
     """
-    true_epsilon = result.get("epsilon_true")
-    if true_epsilon is None:
+    epsilon = result.get("epsilon")
+    if epsilon is None:
         return []
-    setting = result["laplace_eval_eps"]
     is_simulated = result.get("epsilon_paid") is None  # no device has reported
     if is_simulated:
-        noise = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
-        return [f"{noise} {weakness(true_epsilon)} (--laplace-eval-eps {setting:.10g})"]
+        return [f"the noise {weakness(epsilon)}"]
     reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
-    line = f"{reports} in {result['seconds']:.1f} s"
-    if result.get("answer") != LABEL:  # labels have no Laplace noise
-        line += f" (--laplace-eval-eps {setting:g})"
-    return [line]
+    return [f"{reports} in {result['seconds']:.1f} s"]
 
 
 def _share(share: Mapping[str, float]) -> str:

@@ -7,15 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tern.wire import MAX_BATCH, MAX_DIMENSION, MAX_VALUES, SOFTMAX
+from tern.wire import MAX_BATCH, MAX_VALUES, SOFTMAX
 from ternhost import datasets
 from ternhost.count.questions import Averaged, Question, report_bytes
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Indices
+from ternhost.datasets import (
+    CLASSIFICATION,
+    MULTICLASS,
+    REGRESSION,
+    Dataset,
+    Holdings,
+    Indices,
+)
+from ternhost.datasets.on_devices import DeviceRecords
+from ternhost.datasets.on_devices import parse as parse_device_records
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, report_summary
 from ternhost.learn.designs import (
-    SEED_HELP,
     BudgetOptions,
     ReportDesign,
     cheapest_and_dearest,
@@ -35,27 +43,9 @@ to_learn = partial(option, group="what to learn")
 class ModelOptions(OptionGroup):
     """Options of every algorithm that learns a linear model."""
 
-    dataset: str = to_learn(
-        "flights",
-        f"data set to learn from: {', '.join(datasets.DATASETS)}; or NAME:PATH, in a file",
-        metavar="D",
-    )
-    dimension: int | None = to_learn(
-        None,
-        "instead of --dataset: number of features, the constant included, of records that only the devices know",
-        instead_of=("dataset",),
-        metavar="N",
-    )
-    labels: int | None = to_learn(
-        None, "with --dimension, --model softmax: number of classes", metavar="N"
-    )
-    model: str = to_learn(
-        "",
-        "model to train; softmax is for several classes",
-        choices=tuple(MODELS),
-        shown="linear for numeric labels, else logistic",
-    )
-    seed: int = to_learn(1, SEED_HELP, metavar="S")
+    data: str = to_learn("flights", metavar="D")
+    model: str = to_learn("", choices=tuple(MODELS), shown="by the labels")
+    seed: int = to_learn(1, metavar="S")
 
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or that contradict each other."""
@@ -64,28 +54,37 @@ class ModelOptions(OptionGroup):
                 f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}"
             )
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        if self.labels is not None:
-            in_order = 2 <= self.labels <= MAX_DIMENSION
-            require(in_order, "labels", f"2 to {MAX_DIMENSION}", self.labels)
+        on_devices = self.on_devices
+        if on_devices is None:
+            return
 
         # Without a data set nobody but the user knows the number of classes.
-        needs_labels = self.dimension is not None and self.model == "softmax"
-        has_labels = self.labels is not None
-        if needs_labels != has_labels:
-            text = "--labels is for softmax regression on records that only the devices know, which needs it"
-            raise UsageError(text, "name --model softmax, --dimension and --labels together")
-        if self.dimension is not None:
-            in_order = 1 <= self.dimension <= MAX_DIMENSION
-            require(in_order, "dimension", f"1 to {MAX_DIMENSION}", self.dimension)
+        is_softmax = self.model_name == "softmax"
+        if is_softmax and on_devices.classes is None:
+            text = "softmax regression needs the number of classes, which only the devices know"
+            raise UsageError(text, f"add it to the data: --data {self.data}:CLASSES")
+        if on_devices.classes is not None and not is_softmax:
+            text = f"--data {self.data} has {on_devices.classes} classes, and a {self.model} model has none"
+            raise UsageError(text, "name --model softmax, or leave out the number of classes")
 
     @property
     def model_name(self) -> str:
         """The name of the model to train: as the user named it, else the one that suits the labels."""
         if self.model:
             return self.model
-        if self.dimension is not None:
+        if self.on_devices is None:
+            return SUITED[datasets.task_of(self.data)]
+        if self.on_devices.classes is None:
             return SUITED[CLASSIFICATION]
-        return SUITED[datasets.task_of(self.dataset)]
+        return SUITED[MULTICLASS]
+
+    @property
+    def on_devices(self) -> DeviceRecords | None:
+        """What is known of records that only the devices know; None if there is a data set.
+
+        Raises UsageError.
+        """
+        return parse_device_records(self.data)
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class ModelOptions(OptionGroup):
 class LearningOptions(BudgetOptions, ModelOptions):
     """Options of algorithms whose reports each have an epsilon."""
 
-    batch: int = to_learn(0, "records used for a report; 0: all of the device", metavar="B")
+    batch: int = to_learn(0, metavar="B")
 
     def check(self) -> None:
         in_order = 0 <= self.batch <= MAX_BATCH
@@ -147,13 +146,14 @@ class Learning(Learner):
         """
         options = self.options
         dataset = data
-        if data is None and options.dimension is None:
-            dataset = datasets.load(options.dataset, classes=self.model == "softmax")
+        if data is None and options.on_devices is None:
+            dataset = datasets.load(options.data, classes=self.model == "softmax")
         elif data is None and self._population.knows_records:
             text = (
-                "--dimension is for devices with records of their own, and these are given theirs"
+                f"--data {options.data} is for devices with records of their own, "
+                "and these are given theirs"
             )
-            raise UsageError(text, "name a --dataset, or a fleet of boards: port:... or mqtt:...")
+            raise UsageError(text, "name a data set, or a fleet of boards: port:... or mqtt:...")
 
         has_numeric_labels = dataset is not None and dataset.task == REGRESSION
         if dataset and has_numeric_labels and self.model != SUITED[REGRESSION]:
@@ -169,13 +169,13 @@ class Learning(Learner):
             return 1
         if self.dataset:
             return len(self.dataset.classes)
-        return int(self.options.labels)
+        return int(self.options.on_devices.classes)
 
     def _feature_count(self) -> int:
         """Return the number of features of a record, the constant among them."""
         if self.dataset:
             return self.dataset.dimension
-        return int(self.options.dimension)
+        return int(self.options.on_devices.features)
 
     def _training_records(
         self, per_client: int = 1, reserved: Indices | tuple[()] = ()
@@ -271,13 +271,13 @@ class Learning(Learner):
     def optimisation(self) -> dict[str, Any]:
         """Return how the model was updated, for JSON.
 
-        It is the optimiser, its learning rate in the last round, and why the training stopped.
+        It is the optimiser, its rate (of learning) in the last round, and why the training stopped.
         """
         trainer = self.trainer
         return {
             "stopped": trainer.stopped,
             "optimiser": trainer.plan.optimiser,
-            "learning_rate": trainer.rate,
+            "rate": trainer.rate,
         }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:

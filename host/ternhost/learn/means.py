@@ -26,8 +26,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors
 from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Cohort, Learner, Population, report_summary
-from ternhost.learn.collect import client_data_for, dataset_option
-from ternhost.learn.designs import SEED_HELP
+from ternhost.learn.collect import client_data_for
 from ternhost.learn.devices import Devices
 from ternhost.learn.estimate import QUANTILE, sums_of
 from ternhost.learn.fedsum import SumDesign, UnitOptions
@@ -54,9 +53,9 @@ _NOISE_REACH = 8  # standard deviations of the noise for which a symbol has room
 class Options(UnitOptions):
     """Options of means as sums over units."""
 
-    dataset: str = dataset_option()
-    seed: int = _what(1, SEED_HELP, metavar="S")
-    records: int = _what(500, "public number of records of a device, at most", metavar="N")
+    data: str = _what("flights", metavar="D")
+    seed: int = _what(1, metavar="S")
+    records: int = _what(500, metavar="N")
 
     def check(self) -> None:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
@@ -129,9 +128,9 @@ class Means(Learner):
         """
         self.options = options
         if population.schedule is not None:
-            hint = "serve the fleet with collect, or collect in runs: tern collect --unit record"
+            hint = "tern serve values, or collect in runs: tern collect means"
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
-        self._data = client_data_for(options.dataset, population, data)
+        self._data = client_data_for(options.data, population, data)
         self._table = self._data.table
 
         # What is protected: units, which are runs of `unit` consecutive records; 0: all records of a
@@ -339,8 +338,7 @@ class Means(Learner):
         cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
         return {
             # What was asked.
-            "dataset": self.options.dataset,
-            "method": "sums over units",
+            "data": self.options.data,
             "clients": max(answer["reports"] for answer in self._answers),
             # What was learned.
             **squared_errors(entries),

@@ -13,10 +13,6 @@ from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
 from ternhost.text import counted
 
-HELP = (
-    "public rows without labels: a CSV file of the records' features, a number of public rows of the data set, and "
-    "after these of records that no device gets, or none"
-)
 METAVAR = "FILE|N|none"
 _SEED_OF_ROWS = 7  # beside the run's seed, so that the choice depends on nothing else
 

@@ -64,7 +64,7 @@ _NORMAL: Floats = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9
 
 
 def parse(text: str) -> int | None:
-    """Parse the option --range: a number r, by which values are clipped to +-2**-r, or "auto".
+    """Parse the option --clip: a number r, by which values are clipped to +-2**-r, or "auto".
 
     Returns None for "auto". Raises UsageError.
     """
@@ -72,7 +72,7 @@ def parse(text: str) -> int | None:
         return None
     if not text.isdecimal() or int(text) > MAX_RANGE:
         hint = f"a range of r means values up to 2**-r; 0 is all of [-1, 1], and {MAX_RANGE} the narrowest"
-        raise UsageError(f"--range must be auto, or 0 to {MAX_RANGE}, not {text}", hint)
+        raise UsageError(f"--clip must be auto, or 0 to {MAX_RANGE}, not {text}", hint)
     return int(text)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from ternhost.options import option, require
+from ternhost.options import option, require, seconds_of
 
 how = partial(option, group="where and how")
 _when = partial(option, group="schedule")
@@ -15,38 +15,41 @@ _HORIZON = 100  # rounds
 class Schedule:
     """Options of a fleet that is served: round after round, a share of its devices is asked."""
 
-    rounds: int | None = _when(
-        None, "stop after N rounds, those of earlier starts included", shown="no limit", metavar="N"
-    )
-    interval: float = _when(0.0, "seconds between the starts of two rounds", metavar="SECONDS")
-    share: float = _when(1.0, "share of the devices asked in each round", metavar="SHARE")
+    rounds: int | None = _when(None, shown="no limit", metavar="N")
+    every: str = _when("0", metavar="T")
+    share: float = _when(1.0, metavar="SHARE")
     horizon: int | None = _when(
         None,
-        "number of rounds for which the learning rate is chosen",
+        "number of rounds for which the rate is chosen",
         shown=f"all of --rounds, or {_HORIZON}",
         metavar="N",
     )
     patience: float = _when(
         2.0,
-        "seconds without an answer after which boards are asked again; doubles each time",
+        "seconds without an answer until boards are asked again; doubles",
         metavar="SECONDS",
     )
     model_every: int = _when(
         10,
-        "send devices the model for their own use after every N rounds, and at the end",
+        "devices get the model for their own use every N rounds",
         metavar="N",
     )
 
     def __post_init__(self) -> None:
         """Raise UsageError for an option out of bounds."""
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
-        require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
+        seconds_of(self.every, "every")  # raises UsageError for a text that is no time
         is_within_a_day = 0 < self.patience <= 86_400
         require(is_within_a_day, "patience", "above 0 and at most 86400 seconds", self.patience)
         for name in ("rounds", "horizon"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, "1 or more", value)
         require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
+
+    @property
+    def interval(self) -> float:
+        """The seconds from the start of one round to that of the next. Raises UsageError."""
+        return seconds_of(self.every, "every")
 
     @property
     def planned(self) -> int:
@@ -67,13 +70,9 @@ class Terms:
 
     quorum: float = how(1.0, "share of its reports that ends a round", metavar="SHARE")
     deadline: float | None = how(
-        120.0, "seconds after which a round ends with the reports received", metavar="SECONDS"
+        120.0, "seconds after which a round ends with what it has", metavar="SECONDS"
     )
-    silence: float = how(
-        30.0,
-        "seconds without a message from a board, after which rounds continue without it until it answers again",
-        metavar="SECONDS",
-    )
+    silence: float = how(30.0, metavar="SECONDS")
 
     def __post_init__(self) -> None:
         """Raise UsageError for an option out of bounds."""

@@ -55,7 +55,7 @@ class TrainingPlan:
                 f"a round must bring more than 0 reports of a coordinate, not {self.expected:g}"
             )
         in_order = 0 < self.learning_rate < math.inf
-        require(in_order, "learning_rate", "above 0", self.learning_rate)
+        require(in_order, "rate", "above 0", self.learning_rate)
         in_order = 0 <= self.regularisation < math.inf
         require(in_order, "regularisation", "0 or more", self.regularisation)
 

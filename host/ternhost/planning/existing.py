@@ -22,7 +22,7 @@ from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.learn.training import TrainingPlan
 from ternhost.options import require
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
-from ternhost.planning.one_report import RUNS, data_of
+from ternhost.planning.one_report import RUNS, data_in_words, data_of
 from ternhost.planning.simulation import default, figure_of, fleet_of, rounds, simulate
 from ternhost.planning.statistics import grouped, interval, pick
 from ternhost.privacy.base import parse_epsilon
@@ -38,35 +38,33 @@ _MOST_RECORDS = 10_000_000
 class Existing:
     """A fleet, and the options of FedSum on it.
 
-    devices: their number. options: those of FedSum; its `dimension` is that of synthetic records,
-    if there is no data set. data: the path of a file of records to use instead of a data set. runs:
-    how often training is simulated. workers: as in `run_cells`. Raises UsageError for an option
+    devices: their number. options: those of FedSum; for its `data` see `data_of`. runs: how often
+    training is simulated. workers: as in `run_cells`. Raises UsageError for an option
     that makes no sense.
     """
 
     devices: int
     options: Options
-    data: str = ""
     runs: int = RUNS
     workers: int | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for options that make no sense together."""
-        life = self.options.life
+        epsilon = self.options.run_epsilon
         # Raises if it is no epsilon of a report: the report of each device to compare with has it.
-        parse_epsilon(life, option="--life")
+        parse_epsilon(epsilon, option="--run-epsilon")
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         most = _MOST_RECORDS // self.options.records
         require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
-            hint = f"tern plan --epsilon {life} --reports {self.devices}; or a smaller --unit"
+            hint = f"tern plan --epsilon {epsilon} --reports {self.devices}; or a smaller --unit"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
         """The data set, and the name of the model: by default the one that suits the labels."""
         options = self.options
-        data = data_of(options.dataset, options.dimension, options.model or None, self.data)
+        data = data_of(options.data, options.model or None)
         model = options.model
         if not model:
             model = SUITED[data.task]
@@ -118,7 +116,7 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     figures = judging.figures(data, MODELS[model], weights)
     plain = next(iter(figures.values()))  # the first one is the most telling
 
-    learner = default(data, existing.devices, seed, model, epsilon=existing.options.life)
+    learner = default(data, existing.devices, seed, model, epsilon=existing.options.run_epsilon)
     return [{"plain": plain, "device": figure_of(simulate(learner, seed))}]
 
 
@@ -156,18 +154,15 @@ def plan(
     public_curve = None
     if options.public:
         public_curve = _curve(pick(rows["learned"], public=options.public), limits)
-    dataset_name: str | None = data.name
-    if options.dimension:  # synthetic records
-        dataset_name = None
     return {
-        "dataset": dataset_name,
+        "data": options.data,
         "d": data.dimension,
         "model": model,
         "devices": existing.devices,
         "records": options.records,
         "distinct": len(np.unique(holdings.order)),
         "unit": parse_unit(options.unit),
-        "life": float(options.life),
+        "run_epsilon": float(options.run_epsilon),
         "delta": float(options.delta),
         "measure": measure,
         "judged": len(data.test),
@@ -203,14 +198,13 @@ def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
 def text_lines(result: dict[str, Any]) -> list[str]:
     """Return the result of `plan` as lines of text: a table by rounds, then what to compare."""
     measure = result["measure"]
-    dataset = result["dataset"] or "synthetic records"
     devices = counted(result["devices"], "device")
     records = counted(result["records"], "record")
     judged = counted(result["judged"], "other record")
     lines = [
-        f"{result['model']} model of {dataset} ({result['d']} features), {devices} of {records}, "
+        f"{result['model']} model of {data_in_words(result['data'])} ({result['d']} features), {devices} of {records}, "
         f"judged on {judged};",
-        f"(epsilon {result['life']:g}, delta {result['delta']:g}) for life protects "
+        f"(epsilon {result['run_epsilon']:g}, delta {result['delta']:g}) of the run protects "
         f"{protected(result['unit'])}:",
         f"      rounds  {judging.WORDS[measure]}, mean of {result['runs']} runs, standard error "
         "and 95 % interval",
@@ -230,7 +224,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
     return [
         *lines,
         f"  {same} without privacy:  {_figure(without_privacy)}",
-        f"  unit device, epsilon {result['life']:g}, one report each:  {_figure(device_unit)}",
+        f"  unit device, epsilon {result['run_epsilon']:g}, one report each:  {_figure(device_unit)}",
         f"  {judging.TRIVIAL[measure]}:  {result['baseline']:.4f}",
     ]
 

@@ -35,6 +35,7 @@ RUNS = 8
 # A model is called useful after this part of the way from the answer that ignores the features to
 # the best model without privacy.
 MOST_OF_THE_WAY = 0.9
+_CSV = ".csv"  # the end of the name of a file of records
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ class Planned:
     """The options of a simulation: the records, the model, and the epsilon of a report.
 
     - epsilon: that of a report, as text
-    - dataset: the name of a data set
-    - dimension: the number of features of synthetic records, which are used instead; None for none
+    - data: the records, as of `data_of`
     - model: the name of the model; None for the one that suits the labels
     - goal: the figure that the user wants to reach, such as an accuracy; None for none
     - reports: the numbers of devices to try
@@ -56,8 +56,7 @@ class Planned:
     """
 
     epsilon: str
-    dataset: str = "synthetic-logistic"
-    dimension: int | None = None
+    data: str = "synthetic-logistic"
     model: str | None = None
     goal: float | None = None
     reports: tuple[int, ...] = LADDER
@@ -79,23 +78,33 @@ class Planned:
 
 
 @lru_cache(maxsize=2)
-def data_of(dataset: str, dimension: int | None, model: str | None, path: str = "") -> Dataset:
-    """Return the records to plan with: those of a file, of a data set, or synthetic ones.
+def data_of(data: str, model: str | None) -> Dataset:
+    """Return the records to plan with: those of a CSV file, of a data set, or synthetic ones.
 
-    path: the file of the records; empty for none. dimension: the number of features of synthetic
-    records; None for the data set of the name `dataset`. model: the name of the model that is to be
-    trained, which decides how labels are read; None for the one that suits them. Raises UsageError.
+    data: the path of a file FILE.csv, the name of a data set, or devices:FEATURES, for which
+    synthetic records stand. model: the name of the model that is to be trained, which decides how
+    labels are read; None for the one that suits them. Raises UsageError.
     """
-    if path:
-        return own(Path(path), classes=model == "softmax")
-    if dimension is None:
-        return datasets.load(dataset, classes=model == "softmax")
-    if model == "softmax":
-        hint = "name a --dataset for --model softmax"
+    if data.endswith(_CSV):
+        return own(Path(data), classes=model == "softmax")
+    on_devices = datasets.on_devices.parse(data)
+    if on_devices is None:
+        return datasets.load(data, classes=model == "softmax")
+    if model == "softmax" or on_devices.classes is not None:
+        hint = "name a data set, or a file of records that resemble the devices': --data FILE.csv"
         raise UsageError("synthetic records have two classes", hint)
+    if on_devices.features < 2:
+        raise UsageError("synthetic records have 2 features or more", "such as --data devices:20")
     if model == "linear":
-        return synthetic.linear(d=dimension)
-    return synthetic.logistic(d=dimension)
+        return synthetic.linear(d=on_devices.features)
+    return synthetic.logistic(d=on_devices.features)
+
+
+def data_in_words(data: str) -> str:
+    """Return in words what a plan was made with. data: as of `data_of`."""
+    if datasets.on_devices.parse(data) is not None:
+        return "synthetic records"
+    return Path(data).name
 
 
 def _learned(
@@ -110,7 +119,7 @@ def _learned(
     reports: how many devices report. simulated: for each number of devices, the reports that stand
     for those of years (`Lasting.fewer_equivalent_reports`); empty if each device reports once.
     """
-    data = data_of(planned.dataset, planned.dimension, model)
+    data = data_of(planned.data, model)
     learner: Learning
     if simulated:
         equivalent = simulated[reports]
@@ -137,7 +146,7 @@ def plan(
     how many devices are needed for which figure. progress: called with a line of text after each
     part of the work. Raises UsageError.
     """
-    data = data_of(planned.dataset, planned.dimension, planned.model)
+    data = data_of(planned.data, planned.model)
     model = planned.model
     if not model:
         model = SUITED[data.task]
@@ -165,11 +174,8 @@ def plan(
     if planned.goal is not None:
         goal = reached(curve, planned.goal, sign)
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
-    dataset_name: str | None = planned.dataset
-    if planned.dimension:  # synthetic records
-        dataset_name = None
     return {
-        "dataset": dataset_name,
+        "data": planned.data,
         "d": data.dimension,
         "model": model,
         "epsilon": float(planned.epsilon),
@@ -287,8 +293,8 @@ def text_lines(result: dict[str, Any]) -> list[str]:
     rounds = result["rounds"]
     figure = judging.WORDS[result["measure"]]
     trivial = judging.TRIVIAL[result["measure"]]
-    data = f"{result['dataset']} ({result['d']} features)"
-    if not result["dataset"]:
+    data = f"{data_in_words(result['data'])} ({result['d']} features)"
+    if datasets.on_devices.parse(result["data"]) is not None:
         data = (
             f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
         )

@@ -11,7 +11,7 @@ from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Fixed, Table
 from ternhost.learn import choice, judging
 from ternhost.learn.base import Learner, Population
-from ternhost.learn.collect import Collect
+from ternhost.learn.collect import Values
 from ternhost.learn.direct import Direct
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
@@ -132,7 +132,7 @@ def learned(
         yield simulate(sgd(dataset, reports, seed, **options), seed)
 
 
-def collection(values: Fixed, learner: type[Collect] = Collect, **options: Any) -> Collect:
+def collection(values: Fixed, learner: type[Values] = Values, **options: Any) -> Values:
     """Return a learner that collects the means of values, before its first round.
 
     values: those of each client (clients x d, Q1.14). learner: the class of the learner. options:
@@ -143,6 +143,6 @@ def collection(values: Fixed, learner: type[Collect] = Collect, **options: Any) 
     return learner(learner.Options(**options), Population(clients=len(values)), table)
 
 
-def squared_error(collected: Collect) -> float:
+def squared_error(collected: Values) -> float:
     """Return the mean squared error of the collected means, over the values."""
     return float(collected.result([])["mean_squared_error"])

@@ -16,7 +16,7 @@ from tern.wire import MAX_ROUND
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn.designs import ReportDesign
-from ternhost.options import require
+from ternhost.options import require, seconds_of
 from ternhost.planning.simulation import sgd
 from ternhost.privacy import certify, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -28,7 +28,6 @@ LADDER = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_00
 # The ways of accounting for privacy loss, by the end of their keys in a result, in words.
 _LEDGERS = {"rho": "in rho", "pure": "in epsilon", "exact": "none"}
 _YEAR = 365.25 * 86_400  # seconds
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # seconds
 # A run simulates at most so many reports, in all and of each device.
 _MOST_REPORTS = 2_000_000
 MOST_OF_A_DEVICE = 100
@@ -50,13 +49,13 @@ class Lasting:
     """Rounds for years, which every device answers and pays for from its budget for life.
 
     years: how long. every: the time between two rounds, such as 15m, 1h, 1d or 1w, or a number of
-    seconds. life, delta: all reports together must keep (epsilon, delta) with epsilon = `life`.
+    seconds. run_epsilon, delta: all reports together must keep this (epsilon, delta).
     Raises UsageError for what no device can do.
     """
 
     years: float
     every: str
-    life: str = "1"
+    run_epsilon: str = "1"
     delta: str = "1e-6"
 
     def __post_init__(self) -> None:
@@ -68,23 +67,14 @@ class Lasting:
             text = f"{rounds:,.0f} rounds are more than the {MAX_ROUND:,} that a device counts"
             raise UsageError(text, "a longer --every, or fewer --years")
         if not min(self.costs):
-            text = f"--life {self.life} leaves {self.rounds:,} rounds less than a millionth each"
-            raise UsageError(text, "a longer --every, fewer --years, or a larger --life")
+            text = f"--run-epsilon {self.run_epsilon} leaves {self.rounds:,} rounds less than a millionth each"
+            raise UsageError(text, "a longer --every, fewer --years, or a larger --run-epsilon")
 
     @property
     def seconds(self) -> float:
         """The number of seconds between two rounds, from the text `every`. Raises UsageError."""
-        number = self.every
-        unit = 1
-        if number[-1:] in _UNITS:
-            unit = _UNITS[number[-1]]
-            number = number[:-1]
-        try:
-            seconds = float(number) * unit
-        except ValueError:
-            seconds = 0.0  # refused below
-        must = "a second or longer, such as 15m, 1h, 1d, 1w or 900"
-        require(1 <= seconds < math.inf, "every", must, self.every)
+        seconds = seconds_of(self.every, "every")
+        require(seconds >= 1, "every", "a second or longer", self.every)
         return seconds
 
     @property
@@ -100,10 +90,10 @@ class Lasting:
         converted to rho once and divided by the number of rounds. The second is by a ledger in
         epsilon, which simply adds up the epsilons of reports.
         """
-        life = parse_epsilon(self.life, MAX_BUDGET, "--life")
-        rho = sums.rho_of(life / MICRO, sums.parse_delta(self.delta))
+        run_epsilon = parse_epsilon(self.run_epsilon, MAX_BUDGET, "--run-epsilon")
+        rho = sums.rho_of(run_epsilon / MICRO, sums.parse_delta(self.delta))
         by_rho = sums.pure_of(rho // self.rounds)
-        by_epsilon = min(life // self.rounds, MAX_EPSILON)
+        by_epsilon = min(run_epsilon // self.rounds, MAX_EPSILON)
         return by_rho, by_epsilon
 
     @property
@@ -118,7 +108,7 @@ class Lasting:
         Both are stated for three ways of accounting: a ledger in rho, a ledger in epsilon, and the
         exact composition, which no ledger keeps. data, model: what a report is about.
         """
-        life = float(self.life)
+        run_epsilon = float(self.run_epsilon)
         delta = sums.parse_delta(self.delta)
 
         def disclosed(epsilon: int) -> float:
@@ -129,7 +119,7 @@ class Lasting:
 
         def is_too_much(epsilon: int) -> bool:
             """Return whether reports of this micro-epsilon exceed the budget, or cannot be made."""
-            return epsilon > MAX_EPSILON or disclosed(epsilon) > life
+            return epsilon > MAX_EPSILON or disclosed(epsilon) > run_epsilon
 
         # The exact account allows at least as much as a ledger in epsilon. From there on the
         # largest epsilon that is not too much is searched for, first by doubling.
@@ -144,7 +134,7 @@ class Lasting:
             "every": self.every,
             "every_s": self.seconds,
             "rounds": self.rounds,
-            "life": life,
+            "run_epsilon": run_epsilon,
             "delta": delta,
             "epsilon_rho": rho / MICRO,
             "epsilon_pure": pure / MICRO,
@@ -200,14 +190,14 @@ def text_lines(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]
     rounds = counted(summary["rounds"], "round")
     delta = summary["delta"]
     every = summary["every"]
-    if every[-1] not in _UNITS:
+    if every[-1].isdigit():
         every += " s"
     years = "years"
     if summary["years"] == 1:
         years = "year"
     lines = [
         f"{rounds}, one every {every} for {summary['years']:g} {years}; "
-        f"(epsilon {summary['life']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
+        f"(epsilon {summary['run_epsilon']:g}, delta {delta:g}) of all rounds protects {protected(DEVICE)}:",
         f"  {'ledger':<12} {'epsilon a round':<16} "
         f"what all reports really tell, exactly, at delta {delta:g}",
     ]

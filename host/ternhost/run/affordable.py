@@ -516,7 +516,7 @@ def _fitting_options(run: Run, left: int, measure: int) -> list[str]:
     """
     changes: dict[str, Any] = {}  # the new value of each option, by its name
     changes |= _fewer_reports(run, left, measure)
-    changes |= _smaller_life(run, left, measure)
+    changes |= _smaller_run_epsilon(run, left, measure)
     changes |= _smaller_epsilon(run, left, measure)
     fitting = []
     for name, value in changes.items():
@@ -547,20 +547,20 @@ def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
     return {learner.rounds_option: reports}
 
 
-def _smaller_life(run: Run, left: int, measure: int) -> dict[str, str]:
-    """Return the option `life`, the epsilon of all reports of a device, with what `left` allows.
+def _smaller_run_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
+    """Return the option `run_epsilon`, with what `left` of a budget allows.
 
     The result has the option's name and value. It is empty if the run has no such option, if the
     ledger does not count rho, or if too little is left. left: of a device's budget, in millionths
     of the measure (EPSILON or RHO).
     """
-    has_option = "life" in names_of(type(run.options.learning))
+    has_option = "run_epsilon" in names_of(type(run.options.learning))
     if not has_option or measure != RHO or not left:
         return {}
-    life = _micro_epsilon(left, run.algorithm.delta)
-    if life < _LEAST_EPSILON:
+    epsilon = _micro_epsilon(left, run.algorithm.delta)
+    if epsilon < _LEAST_EPSILON:
         return {}
-    return {"life": f"{life / MICRO:g}"}
+    return {"run_epsilon": f"{epsilon / MICRO:g}"}
 
 
 def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
@@ -573,7 +573,7 @@ def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
     learner, options = run.algorithm, run.options.learning
     if "epsilon" not in names_of(type(options)):
         return {}
-    other_ways = ("epsilons", "card", "choices")  # options that decide epsilon instead
+    other_ways = ("epsilons", "card")  # options that decide epsilon instead
     if any(getattr(options, name, None) for name in other_ways):
         return {}
     left_for_report = left // learner.times

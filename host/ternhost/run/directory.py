@@ -296,9 +296,6 @@ def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
     if status == STOPPED:
         resume = resume_command(run)
     learning = run.asked["learning"]
-    dataset = learning.get("dataset")
-    if learning.get("dimension"):  # the devices' own records are used instead of a data set
-        dataset = None
     return {
         "run": run.name,
         "directory": str(directory),
@@ -307,7 +304,7 @@ def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "status": status,
         "resume": resume,
         "algorithm": run.asked["algorithm"],
-        "dataset": dataset,
+        "data": learning.get("data"),
         "fleet": run.asked["fleet"],
         "rounds": run.state.get("rounds", 0),
         "reports": run.state.get("reports", 0),

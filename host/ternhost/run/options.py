@@ -29,26 +29,17 @@ class RunOptions:
 
     algorithm: str
     learning: Any
-    fleet: str = how("emulated:2", "the devices: see 'tern fleet kinds'", metavar="KIND:...")
+    fleet: str = how("emulated:2", metavar="KIND:...")
     terms: Terms = field(default_factory=Terms)
     schedule: Schedule | None = None
     reason: str = ""  # why the algorithm was chosen; empty if the user named it
     after_round: int | None = how(
         None,
-        "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
+        "continue after round N, if the store was restored from a backup",
         metavar="N",
     )
-    budget: str | None = in_privacy(
-        None,
-        "lifetime epsilon of what --unit protects, which all runs together must not exceed",
-        metavar="E",
-        shown="the cost of the run",
-    )
-    delta: str = in_privacy(
-        "1e-6",
-        "delta at which the epsilon of several reports is told, and of every limit to it",
-        metavar="D",
-    )
+    budget: str | None = in_privacy(None, metavar="E", shown="the cost of the run")
+    delta: str = in_privacy("1e-6", metavar="D")
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,6 +48,9 @@ class RunOptions:
             is_round_number = 0 <= self.after_round < wire.MAX_ROUND
             require(is_round_number, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
         # These are called because they raise UsageError; their results are not needed here.
+        if getattr(self.learning, "delta", self.delta) != self.delta:
+            text = f"the run has --delta {self.delta}, and its learner {self.learning.delta}"
+            raise UsageError(text, hint="give both the same")
         fleet.parse(self.fleet)
         sums.parse_delta(self.delta)
         if self.budget is not None:

@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any]:
     result = read_object(path, "name the run: 'tern runs' lists the runs")
     if "algorithm" not in result:
         raise UsageError(f"{path} is not the result of a run: it names no algorithm")
-    has_old_format = result.get("measure") and "measures" not in result
+    has_old_format = "dataset" in result.get("options", {})
     if has_old_format:
         raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
     return result

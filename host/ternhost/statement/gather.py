@@ -25,6 +25,7 @@ from ternhost import datasets
 from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.count.members import integers
 from ternhost.count.questions import decode_body, report_bytes
+from ternhost.datasets import on_devices
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
@@ -242,9 +243,8 @@ def _holdings(learning: Mapping[str, Any], device: int | None, features: Sequenc
     learning: the options of a learner, by name. device: the number of one device, as an example.
     features: the names of a few features.
     """
-    data = str(learning.get("dataset") or "")
-    if learning.get("dimension"):
-        # Then the devices have records of their own, which the host does not know.
+    data = str(learning.get("data") or "")
+    if on_devices.parse(data) is not None:  # the host does not know the records
         data = ""
     return Holdings(device, learning.get("records"), data, features)
 
@@ -650,10 +650,8 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
 
 def _features_of(learner: Learner) -> Sequence[str]:
     """Return the names of a few features of a learner's data set; none if it has no data set."""
-    name = getattr(learner.options, "dataset", None)
-    # With a dimension, devices learn from records of their own instead.
-    has_own_records = bool(getattr(learner.options, "dimension", None))
-    if not name or has_own_records:
+    name = getattr(learner.options, "data", None)
+    if not name or on_devices.parse(name) is not None:  # the host does not know the records
         return ()
     with suppress(TernError):
         return _first_features(datasets.load(name).feature_names)

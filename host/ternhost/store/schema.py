@@ -6,7 +6,7 @@ from pathlib import Path
 from ternhost.errors import StorageError
 from ternhost.extensions import EXTENSIONS
 
-VERSION = 11
+VERSION = 12
 APPLICATION_ID = 0x5445524E  # "TERN"
 
 TABLES = """

@@ -3,6 +3,7 @@
 import time
 
 from tern import wire
+from ternhost.datasets import on_devices
 from ternhost.privacy.guarantee import rounded
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING, STOPPED
@@ -43,10 +44,7 @@ def lead(snapshot: Snapshot) -> str:
             f"{snapshot.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
         )
     run = snapshot.run
-    data = "records of the devices"
-    has_named_dataset = run.options.get("dimension") is None and run.options.get("dataset")
-    if has_named_dataset:
-        data = run.options["dataset"]
+    data = on_devices.in_words(run.options.get("data"))
     return f"{run.algorithm} on {data}, fleet {run.fleet}"
 
 

@@ -84,7 +84,7 @@ def cells(options: Options) -> list[Cell]:
         epsilons = (2.0, 4.9)
         clients, reports = 10_000, 10_000
 
-    dataset = two_classes(options.dataset or DATASET).name
+    dataset = two_classes(options.data or DATASET).name
     seeds_of_collecting = options.seeds(default=40, quick=4, step=1000)
     seeds_of_training = options.seeds(default=10, quick=2)
     by_law = Cell.for_each_combination(

@@ -123,7 +123,7 @@ def reports_of(dataset: Dataset, quick: bool) -> int:
 def cells(options: Options) -> list[Cell]:
     """Return the cells of each data set, also of those whose files are on this machine."""
     sets = {name: load(name) for name in options.sets(*BUNDLED)}
-    if options.dataset is None:
+    if options.data is None:
         for name in _FILES:
             with contextlib.suppress(UsageError):  # the file is missing
                 sets[name] = load(name)

@@ -18,7 +18,7 @@ import numpy as np
 from ternhost.datasets.base import Floats, Indices
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.collect import Collect, load
+from ternhost.learn.collect import Values, load
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import simulate
 from ternhost.planning.statistics import grouped, pick, summaries, values_of, winners
@@ -41,10 +41,10 @@ def cells(options: Options) -> list[Cell]:
 
     Raises UsageError if the table has no categorical attribute.
     """
-    name = options.dataset or _TABLE
+    name = options.data or _TABLE
     table, _ = load(name)
     if not table.categories:
-        hint = f"leave --dataset out, for {_TABLE}"
+        hint = f"leave --data out, for {_TABLE}"
         raise UsageError(f"{name} has no categorical attribute", hint=hint)
     most = 1_000_000
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
@@ -69,8 +69,8 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     rng = np.random.default_rng([seed, _DRAWS])
 
     # tern's collecting on simulated devices.
-    options = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
-    collected = simulate(Collect(options, Population(clients=len(table.numeric)), table), seed)
+    options = Values.Options(data=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
+    collected = simulate(Values(options, Population(clients=len(table.numeric)), table), seed)
 
     attributes: list[str] = []
     true_counts = []  # for each attribute, how many clients hold each category

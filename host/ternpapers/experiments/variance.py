@@ -96,8 +96,8 @@ def cells(options: Options) -> list[Cell]:
     lower bound, below which no mechanism can be, takes long, and the longer the larger epsilon is.
     So only multiples of 1/2 have one. Raises UsageError for the option of a data set.
     """
-    if options.dataset is not None:
-        raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
+    if options.data is not None:
+        raise UsageError("the experiment 'variance' uses no data set", hint="leave --data out")
     epsilons = [0.25 * i for i in range(2, 25)]
     steps = lower_bound.STEPS
     if options.quick:

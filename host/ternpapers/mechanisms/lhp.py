@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tern import card as cards
 from tern.card import Card, CardError
 from tern.fixed import ONE
+from ternhost import words
 from ternhost.errors import UsageError
 from ternhost.options import Option
 from ternhost.privacy import certify
@@ -69,20 +70,22 @@ def magnitudes(card: Card) -> npt.NDArray[np.float64]:
     return np.array([float(scale) for scale in certify.scales(card)])
 
 
-def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
+def design(
+    epsilon: int, levels: int | None = None, proportions: Sequence[float] = BUDGETS
+) -> Design:
     """Design LHP with the largest budgets for which level and sign together keep epsilon.
 
     epsilon: in millionths. levels: the number of outputs of the card, which must be twice the
-    number of budgets; None to leave that unsaid. budgets: their proportions, from the lowest range
-    up. Raises UsageError.
+    number of budgets; None to leave that unsaid. proportions: those of the budgets, from the lowest
+    range up. Raises UsageError.
     """
-    _check_budgets(budgets, levels)
-    largest_proportion = max(budgets)
+    _check_proportions(proportions, levels)
+    largest_proportion = max(proportions)
 
     def card_at(largest: int) -> bytes:
         """Return the card whose largest budget is `largest`, in millionths of epsilon."""
         scaled = []
-        for proportion in reversed(budgets):
+        for proportion in reversed(proportions):
             budget = math.floor(largest * proportion / largest_proportion)
             scaled.append(max(1, budget))
         return card(scaled)
@@ -97,20 +100,20 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     least_too_large = certify.bisected(0, epsilon + 1, is_too_large)
     largest = least_too_large - 1
     if largest == 0:
-        raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
+        raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these proportions")
     data = card_at(largest)
     return checked("lhp", epsilon, data, *_notes(cards.decode(data)))
 
 
-def _check_budgets(budgets: Sequence[float], levels: int | None) -> None:
-    """Raise UsageError unless LHP can have these budgets, and this number of levels if it is named."""
-    symbols = 2 * len(budgets)
+def _check_proportions(proportions: Sequence[float], levels: int | None) -> None:
+    """Raise UsageError unless LHP can have these proportions, and this number of levels if it is named."""
+    symbols = 2 * len(proportions)
     if levels is not None and levels != symbols:
         raise UsageError(f"LHP has two levels for each budget, here {symbols}, not {levels}")
-    are_positive = all(0 < budget < math.inf for budget in budgets)
-    if not 2 <= len(budgets) <= MAX_RANGES or not are_positive:
-        hint = "for example --budgets 5,4,3,2,1"
-        raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive budgets", hint)
+    are_positive = all(0 < proportion < math.inf for proportion in proportions)
+    if not 2 <= len(proportions) <= MAX_RANGES or not are_positive:
+        hint = "for example --proportions 5,4,3,2,1"
+        raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive proportions", hint)
 
 
 def _notes(card: Card) -> tuple[str, ...]:
@@ -125,12 +128,12 @@ def _notes(card: Card) -> tuple[str, ...]:
     )
 
 
-def _budgets(text: str) -> tuple[float, ...]:
-    """Parse budgets that are separated by commas. Raises ValueError."""
+def _proportions(text: str) -> tuple[float, ...]:
+    """Parse proportions that are separated by commas. Raises ValueError."""
     return tuple(float(part) for part in text.split(","))
 
 
-_BUDGETS = Option(
-    "budgets", "relative budgets, lowest range first", _budgets, "B,B,...", shown="5,4,3,2,1"
+_PROPORTIONS = Option(
+    "proportions", words.HELP["proportions"], _proportions, "B,B,...", shown="5,4,3,2,1"
 )
-LHP = Mechanism("lhp", design, (_BUDGETS,), tries=untried, single_valued=False)
+LHP = Mechanism("lhp", design, (_PROPORTIONS,), tries=untried, single_valued=False)

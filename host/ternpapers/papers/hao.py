@@ -118,7 +118,7 @@ def _epsilons(card: Card, cost: float) -> dict[str, int]:
 def _options(card: Card) -> dict[str, Any]:
     """Return the options with which an algorithm uses this card."""
     budgets = [str(budget) for budget in _BUDGETS]
-    return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(budgets)}
+    return {"epsilon": str(card.epsilon / MICRO), "proportions": ",".join(budgets)}
 
 
 def _units(options: Options) -> Sequence[float]:
@@ -435,7 +435,7 @@ def _regressing(options: Options) -> list[Cell]:
     Such a cell is one call of a function with one trainer and one unit, the least privacy budget.
     Training is computed in floats, on simulated devices, and without privacy, to compare with.
     """
-    dataset = options.dataset or _REGRESSION
+    dataset = options.data or _REGRESSION
     load(dataset)  # raises if it cannot be loaded
     reports = 80_000
     if options.quick:

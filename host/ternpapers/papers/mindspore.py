@@ -17,7 +17,7 @@ from tern.fixed import ONE
 from ternhost.datasets import Floats, Indices, held_out
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
-from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF
+from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE, SILHOUETTE_SELF
 from ternhost.learn.infer import Infer
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.simulation import repeated
@@ -26,6 +26,7 @@ from ternpapers import baseline
 from ternpapers.base import Options
 from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Trends
 from ternpapers.formula import curves, formula
+from ternpapers.mindspore_settings import true_epsilon
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
@@ -52,22 +53,22 @@ def _laplace_density(setting: int, x: float) -> float:
 
 def _learning(options: Options) -> list[Cell]:
     """Return the cells of scores while a model learns, by setting of the noise and kind of score."""
-    name = options.dataset or _DATASET
+    name = options.data or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
     return Cell.for_each_combination(
         table=RUNS,
         work=_learned,
         common={"name": name, "seeds": options.seeds(default=5, quick=2, paper=20)},
         setting=(None, _GUIDE, 8),
-        eval_type=(SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF),
+        score_name=(SILHOUETTE, SILHOUETTE_SELF),
     )
 
 
-def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int]) -> list[Row]:
+def _learned(name: str, setting: int | None, score_name: str, seeds: Sequence[int]) -> list[Row]:
     """Train a softmax regression, and return the score of clusters of results after each step.
 
     The results are the noisy probabilities of held-out records, one of each client. name: the data
-    set. setting: laplace_eval_eps of the noise; None for no noise. eval_type: the kind of score.
+    set. setting: laplace_eval_eps of the noise; None for no noise. score_name: the kind of score.
     """
     data = clustering.load(name)
     data = data.divided(held_out(len(data.labels), 0.5))
@@ -94,8 +95,8 @@ def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int
             results = _probabilities(clients @ weights)
             if setting:
                 results = results + rng.laplace(0, 1 / setting, results.shape)
-            score = clustering.cluster(eval_type, results, None)["score"]
-            row = {"panel": eval_type, "curve": curve, "run": run}
+            score = clustering.cluster(score_name, results, None)["score"]
+            row = {"panel": score_name, "curve": curve, "run": run}
             # Clusters that cannot be judged have no score.
             rows.append({**row, "loss": round(loss, 9), "score": score or 0.0})
     return rows
@@ -115,7 +116,7 @@ def _log_loss(scores: Floats, labels: Indices) -> float:
 
 def _as_the_guide(rows: Sequence[Row]) -> Trends:
     """Compare the silhouette scores with what the guide says of them."""
-    silhouettes = pick(rows, panel=SILHOUETTE_SCORE)
+    silhouettes = pick(rows, panel=SILHOUETTE)
     guide_rows = pick(silhouettes, curve=f"laplace_eval_eps {_GUIDE}")
     with_noise = [row["score"] for row in guide_rows]
     without_noise = [row["score"] for row in pick(silhouettes, curve=NO_NOISE)]
@@ -128,39 +129,38 @@ def _as_the_guide(rows: Sequence[Row]) -> Trends:
 
 def _by_epsilon(options: Options) -> list[Cell]:
     """Return the cells of scores by epsilon, for two kinds of score."""
-    name = options.dataset or _DATASET
+    name = options.data or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
     return Cell.for_each_combination(
         table=RUNS,
         work=_inferred,
         common={"name": name, "seeds": options.seeds(default=10, quick=2)},
-        eval_type=(SILHOUETTE_SCORE, CALINSKI_HARABASZ),
+        score_name=(SILHOUETTE, CALINSKI_HARABASZ),
         setting=("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10"),
     )
 
 
-def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row]:
+def _inferred(name: str, score_name: str, setting: str, seeds: range) -> list[Row]:
     """Return the score of the clusters of devices' results, with and without noise, in each run.
 
     With the silhouette, there is also the share of clients that keep their cluster in spite of the
-    noise. setting: laplace_eval_eps of the noise. eval_type: the kind of score.
+    noise. setting: laplace_eval_eps of the noise. score_name: the kind of score.
     """
-    options = Infer.Options(
-        dataset=name, laplace_eval_eps=setting, eval_type=eval_type, seed=seeds[0]
-    )
+    epsilon = true_epsilon(setting)
+    options = Infer.Options(data=name, epsilon=epsilon, score=score_name, seed=seeds[0])
     learner = Infer(options, Population())
     rows: list[Row] = []
     for run, algorithm in enumerate(repeated(learner, seeds)):
         result = algorithm.result([])
         scores = [
-            (eval_type, _WITH_NOISE, result["score"] or 0.0),
-            (eval_type, NO_NOISE, result["score_without_noise"]),
+            (score_name, _WITH_NOISE, result["score"] or 0.0),
+            (score_name, NO_NOISE, result["score_without_noise"]),
         ]
-        if eval_type == SILHOUETTE_SCORE:
+        if score_name == SILHOUETTE:
             scores.append((_AGREEMENT, _WITH_NOISE, result["agreement"] or 0.0))
         for panel, curve, score in scores:
             row = {"panel": panel, "curve": curve, "score": score}
-            rows.append({**row, "epsilon": result["epsilon_true"], "run": run})
+            rows.append({**row, "epsilon": result["epsilon"], "run": run})
     return rows
 
 

@@ -5,8 +5,9 @@ Entropy 2023, 25, 485.
 Clients draw an epsilon of a weight from E = {0.1, .., 1} and a safe range tau from L = {0.2, ..,
 2}: in mode 1 the two lowest values, in mode 2 any, in mode 3 the two highest. They train for two
 epochs as devices do, in integers, and report all weights, perturbed in floats as the paper
-describes it (`tern train fedavg --choices epsilon1,tau3` runs the same on devices, by
-certified cards). So a client spends epsilon times the number of weights in each of its rounds.
+describes it. `tern train fedavg` runs the same on devices, by certified cards, with the --epsilons
+that `ternpapers.safe_ranges` returns. So a client spends epsilon times the number of weights in
+each of its rounds.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from ternhost.count.questions import report_bytes
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, Fixed, Floats
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.fedavg import DRAWN, EPSILONS, EXPONENT, TAUS
+from ternhost.learn.fedavg import EXPONENT
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
 from ternhost.vectorised import ModelParameters, train_locally
@@ -41,6 +42,7 @@ from ternpapers.figure import (
     verdict,
 )
 from ternpapers.perturbing import MECHANISMS, ranged
+from ternpapers.safe_ranges import DRAWN, EPSILONS, TAUS
 
 _DATASET = "flights"
 _CLIENTS, _RECORDS, _ROUNDS = 1000, 8, 12
@@ -98,9 +100,9 @@ def perturbed(
 
 def _means(options: Options) -> list[Cell]:
     """Return the cells of Fig. 2. Raises UsageError for a data set."""
-    if options.dataset is not None:
+    if options.data is not None:
         text = "this figure has no data set: its numbers are drawn"
-        raise UsageError(text, hint="leave --dataset out")
+        raise UsageError(text, hint="leave --data out")
     return Cell.for_each_combination(
         table=RUNS,
         work=_estimated,
@@ -150,7 +152,7 @@ def _model(data: Dataset) -> int:
     Raises UsageError if the labels are no classes.
     """
     if data.task not in (CLASSIFICATION, MULTICLASS):
-        raise UsageError(f"the labels of {data.name} are no classes", hint="name another --dataset")
+        raise UsageError(f"the labels of {data.name} are no classes", hint="name another --data")
     if data.task == MULTICLASS:
         return SOFTMAX_GRADIENT
     return LOGISTIC
@@ -210,7 +212,7 @@ def _cells(
 
     work: what each cell calls, with the data set, the seeds and a combination.
     """
-    source = options.dataset or _DATASET
+    source = options.data or _DATASET
     _model(load(source))  # raises if its labels are no classes
     seeds = options.seeds(default=20, quick=3, paper=100)
     common = {"source": source, "seeds": seeds}

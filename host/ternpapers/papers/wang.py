@@ -3,7 +3,7 @@
 ICDE 2019.
 
 Brazil's and Mexico's census records (IPUMS) are not free to pass on. Where the paper uses them,
-these figures use bundled data sets, or `--dataset ipums:FILE.csv`, an extract of your own.
+these figures use bundled data sets, or `--data ipums:FILE.csv`, an extract of your own.
 """
 
 from collections.abc import Sequence

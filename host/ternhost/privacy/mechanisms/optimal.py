@@ -61,7 +61,7 @@ def design(
     objective: str = WORST_VARIANCE,
     knots: int = programme.KNOTS,
     prior: str | tuple[float, ...] | None = None,
-    share: float | Fraction = 1,
+    coordinates: float | Fraction = 1,
 ) -> Design:
     """Return the table card with the least `objective` of all that keep `epsilon` (in millionths).
 
@@ -70,14 +70,14 @@ def design(
     prior: for the objective "mean-second-moment", the distribution of inputs: a name of PRIORS
     (None: "uniform"), or a histogram's weights over [-1, 1] as a tuple or a text with commas. Only
     the distribution of |x| counts.
-    share: for the objective "worst-variance", d/k where reports are about k of d coordinates; the
-    objective is the worst of share E[y**2] - x**2.
+    coordinates: for the objective "worst-variance", d/k where reports are about k of d coordinates;
+    the objective is the worst of d/k E[y**2] - x**2.
 
     Raises UsageError.
     """
     most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
-    problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
-    goal = _goal_in_words(objective, prior, share)
+    problem = programme.problem(epsilon / MICRO, objective, knots, prior, coordinates)
+    goal = _goal_in_words(objective, prior, coordinates)
     best = None
     if most > 2:
         best = _search(problem, most)
@@ -105,7 +105,14 @@ def design(
         # Near epsilon 20, where the least probabilities are a count or two: fewer levels have
         # larger ones.
         fewer = len(card_levels) - 1
-        return design(epsilon, fewer, objective=objective, knots=knots, prior=prior, share=share)
+        return design(
+            epsilon,
+            fewer,
+            objective=objective,
+            knots=knots,
+            prior=prior,
+            coordinates=coordinates,
+        )
     listed = ", ".join(str(level) for level in card_levels)
     notes = [f"{goal}; {knots} knots; {len(card_levels)} levels: {listed}"]
     if len(card_levels) < most:
@@ -135,17 +142,17 @@ def _without_common_divisor(magnitudes: Array, unit: float) -> tuple[Array, floa
 
 
 def _goal_in_words(
-    objective: str, prior: str | tuple[float, ...] | None, share: float | Fraction
+    objective: str, prior: str | tuple[float, ...] | None, coordinates: float | Fraction
 ) -> str:
-    """Return the objective for a note, with its prior or share if it has one."""
+    """Return the objective for a note, with its prior or d/k if it has one."""
     goal = f"{objective} objective"
     if objective == MEAN_SECOND_MOMENT:
         if prior is None:
             prior = "uniform"
         name = prior if prior in programme.PRIORS else "a histogram"
         return f"{goal}, prior {name}"
-    if share != 1:
-        return f"{goal}, one coordinate of {float(share):g}"
+    if coordinates != 1:
+        return f"{goal}, one coordinate of {float(coordinates):g}"
     return goal
 
 
@@ -405,8 +412,10 @@ TUNED = {
 _KNOTS = Option(
     "knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=programme.KNOTS
 )
-_SHARE = Option("share", "d / k, if a device reports k of d coordinates", float, "S", default=1.0)
-_OPTIONS = (OBJECTIVE, PRIOR, _KNOTS, _SHARE)
+_COORDINATES = Option(
+    "coordinates", "d / k, if a device reports k of d coordinates", float, "X", default=1.0
+)
+_OPTIONS = (OBJECTIVE, PRIOR, _KNOTS, _COORDINATES)
 OPTIMAL = Mechanism(
     "optimal",
     design,

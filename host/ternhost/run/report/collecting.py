@@ -28,7 +28,7 @@ _ERRORS = {"mean_squared_error": "means", "frequency_squared_error": "frequencie
 
 def page(result: Mapping[str, Any]) -> Page:
     """Return the report of a run that has collected means and frequencies, from its result."""
-    title = f"{result['dataset']}, means and frequencies by {result['method']}"
+    title = f"{result['data']}, means and frequencies by {result['algorithm']}"
     lead = (
         f"{result['clients']:,} clients told something of themselves. {guarantee_sentence(result)}"
     )

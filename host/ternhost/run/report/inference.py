@@ -28,12 +28,12 @@ def page(result: Mapping[str, Any]) -> Page:
     """
     classifier = str(result["options"].get("classifier") or "trained for this")
     settings: list[Row] = [
-        ("data set", str(result["dataset"]), f"{result['classes']} classes"),
+        ("data set", str(result["data"]), f"{result['classes']} classes"),
         ("classifier", classifier, "the run whose model classified"),
         *common_settings(result),
     ]
     return Page(
-        title=f"{result['dataset']}, protected inference",
+        title=f"{result['data']}, protected inference",
         lead=_lead(result),
         pictures=_pictures(result),
         results=common_results(result),
@@ -53,8 +53,8 @@ def _lead(result: Mapping[str, Any]) -> str:
         if _sends_labels(result):
             answer = "its class by randomised response"
         return f"{text}, and sent {answer}. {guarantee_sentence(result)}"
-    if result.get("epsilon_true"):
-        return f"{text}. Their noise {weakness(result['epsilon_true'])}."
+    if result.get("epsilon"):
+        return f"{text}. Their noise {weakness(result['epsilon'])}."
     return f"{text}; without noise, which no device does."
 
 
@@ -71,7 +71,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
     scored_rounds = [entry for entry in result.get("scores", ()) if entry["score"] is not None]
     if len(scored_rounds) > 1:
-        pictures["scores"] = _picture_of_scores(scored_rounds, str(result["eval_type"]))
+        pictures["scores"] = _picture_of_scores(scored_rounds, str(result["score_name"]))
     if "card" in result and result.get("shares"):
         pictures["shares"] = _picture_of_shares(result)
     if result["clusters"]:
@@ -124,7 +124,7 @@ def _quality_table(result: Mapping[str, Any]) -> list[Row]:
     """Tabulate how good the answers are, below a head; return nothing if that is not known."""
     rows: list[Row] = []
     if result["score"] is not None:
-        rows.append(("score", f"{result['score']:.4f}", str(result["eval_type"])))
+        rows.append(("score", f"{result['score']:.4f}", str(result["score_name"])))
     if result.get("score_without_noise") is not None:
         exact = f"{result['score_without_noise']:.4f}"
         rows.append(("without noise", exact, "the same of the exact probabilities"))

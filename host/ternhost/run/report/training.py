@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.datasets import on_devices
 from ternhost.extensions import Row
 from ternhost.learn import projections
 from ternhost.learn.judging import WORDS
@@ -50,7 +51,8 @@ _FLOAT32_BYTES = 4
 def page(result: Mapping[str, Any]) -> Page:
     """Return the report of a run that has trained a model, from the run's result."""
     options: Mapping[str, Any] = result["options"]
-    title = f"{options['dataset']}, {_MODELS[options['model']]}, {result['mechanism']}"
+    data = on_devices.in_words(options["data"])
+    title = f"{data}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
     if result.get("labels"):
         prediction = "the class with the largest sum of its weights times features"
@@ -252,11 +254,11 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     card = f"card {result['card_hash']}, {result['levels']} outputs"
     coordinates = f"{projections.part_in_words(mechanism, result['k'])} {result['d']}"
     rate_text = ""
-    if result["learning_rate"] is not None:
-        rate_text = f"at a learning rate of {result['learning_rate']:.4g}"
+    if result["rate"] is not None:
+        rate_text = f"at a learning rate of {result['rate']:.4g}"
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), result.get("reason") or "how the model is learnt"),
-        ("data set", str(options["dataset"]), "what the clients hold"),
+        ("data", on_devices.in_words(options["data"]), "what the clients hold"),
         ("model", model, _MODELS[model]),
         ("mechanism", mechanism, card),
         ("protects", result.get("protects", protected(DEVICE)), "what the guarantee is about"),

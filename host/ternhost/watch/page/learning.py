@@ -28,7 +28,7 @@ _NO_FIGURE = (
     " when the run has finished."
 )
 _NO_DATA = (
-    "The host does not know the devices' records, so it cannot judge the model: give `tern serve` a --dataset for that,"
+    "The host does not know the devices' records, so it cannot judge the model: give `tern serve` a data set for that,"
     " or look at the section Round."
 )
 
@@ -352,7 +352,7 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
     figure = first.references["measures"][0]
     names = [first.name]
     for run in with_curve:
-        has_same_data = run.options.get("dataset") == first.options.get("dataset")
+        has_same_data = run.options.get("data") == first.options.get("data")
         has_figure = figure in run.references["measures"]
         if has_same_data and has_figure and run.name not in names:
             names.append(run.name)
@@ -364,10 +364,10 @@ def titles(runs: Sequence[RunView]) -> list[str]:
 
     Figures of different data cannot be compared, so the data must be visible.
     """
-    datasets = [str(run.options.get("dataset")) for run in runs]
-    if len(set(datasets)) <= 1:
+    data_of_runs = [str(run.options.get("data")) for run in runs]
+    if len(set(data_of_runs)) <= 1:
         return [run.name for run in runs]
-    return [f"{run.name} ({dataset})" for run, dataset in zip(runs, datasets, strict=True)]
+    return [f"{run.name} ({data})" for run, data in zip(runs, data_of_runs, strict=True)]
 
 
 def runs_table(runs: Sequence[RunView]) -> str:
@@ -406,7 +406,7 @@ def _row_of(run: RunView) -> list[Any]:
         words.moment(run.began),
         run.status,
         run.algorithm,
-        run.options.get("dataset"),
+        run.options.get("data"),
         run.fleet,
         ", ".join(mechanisms) or None,
         guarantee_words,

@@ -1,0 +1,41 @@
+"""The help text of every option that stands in more than one place.
+
+An option's name means one thing, and it has one help text, wherever it stands.
+"""
+
+HELP = {
+    # What clients hold.
+    "data": "the records: a data set, NAME:PATH, or devices:FEATURES[:CLASSES]",
+    "records": "number of records of a device, at most",
+    "clients": "number of clients",
+    "reports": "number of reports",
+    "public": "public rows: a CSV file, a number of rows of the data set, or none",
+    "seed": "seed of all random choices but the noise of boards",
+    # Privacy.
+    "epsilon": "epsilon of one report",
+    "epsilons": "classes of devices: epsilon (and clipping bound), and their share",
+    "run_epsilon": "epsilon, at --delta, that the whole run spends",
+    "delta": "delta of every epsilon that stands for several reports",
+    "budget": "lifetime epsilon of what --unit protects",
+    "unit": "what is protected: device, record, or a number of records in a row",
+    "mechanism": "mechanism that perturbs values; 'tern card list' shows them",
+    "card": "card from 'tern card design', instead of a mechanism",
+    "k": "coordinates of a report: a number, or variance, wide or paper",
+    "clip": "clip values to +-2**-R; auto: by what earlier rounds showed",
+    "proportions": "relative budgets of the levels, from the lowest values up",
+    # Rounds.
+    "rounds": "number of rounds",
+    "share": "share of the devices that a round asks",
+    "every": "time from one to the next: 15m, 1h, 1d, or seconds",
+    "silence": "seconds without a message until a board counts as absent",
+    # Learning.
+    "model": "model to train; softmax is for several classes",
+    "rate": "learning rate",
+    "batch": "records that a step or report uses; 0: all of the device",
+    # Places.
+    "fleet": "the devices; 'tern fleet kinds' lists the kinds",
+    "store": "file with the fleet's keys and rounds",
+    "name": "name of the run",
+    "output": "file or directory to write to",
+    "plot": "also draw into this file",
+}
