@@ -11,7 +11,7 @@ parser.add_argument("--fleet", default="emulated:2")
 parser.add_argument("--epsilon", default="4")
 args = parser.parse_args()
 
-result = ternhost.collect(fleet=args.fleet, dataset="wine", epsilon=args.epsilon)
+result = ternhost.collect(fleet=args.fleet, data="wine", epsilon=args.epsilon)
 means = result.attributes
 means["inside"] = (means["low"] <= means["true"]) & (means["true"] <= means["high"])
 print(means.round(3).to_string(index=False))

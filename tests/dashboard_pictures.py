@@ -27,7 +27,7 @@ MOST_BYTES = 150_000
 def main():
     with tempfile.TemporaryDirectory() as directory:
         runs = Path(directory) / "runs"
-        options = {"dataset": "flights-planned", "epsilon": "4"}
+        options = {"data": "flights-planned", "epsilon": "4"}
         run = sample_store.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, **options)
         command = [*TERN, "dashboard", str(run), "--port", "0", "--json"]
         with Store(run / store_file.NAME):  # open, as that of a run under way

@@ -174,7 +174,7 @@ def fill_with_hostile_text(path, name=NAME):
         references = {**asked["references"], "measures": [*asked["references"]["measures"], whole]}
         for each in references["classes"]:
             each |= {"mechanism": whole, "card_hash": whole}
-        learning = {**asked["learning"], "dataset": whole}
+        learning = {**asked["learning"], "data": whole}
         asked = {
             **asked,
             "algorithm": whole,

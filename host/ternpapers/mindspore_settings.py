@@ -33,7 +33,7 @@ SCORES = {
 
 def true_epsilon(laplace_eval_eps: str | float) -> str:
     """Return the epsilon of a report at a setting of MindSpore's, as an option of tern."""
-    return f"{2 * Decimal(str(laplace_eval_eps)):f}"
+    return f"{(2 * Decimal(str(laplace_eval_eps))).normalize():f}"
 
 
 def setting_for(noise: float, probability: float) -> float:

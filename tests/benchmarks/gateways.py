@@ -1,6 +1,6 @@
 """Measures the time of rounds through gateways on this machine, and the memory of each gateway.
 
-python -m benchmarks.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
+python -m benchmarks.gateways [--clients N] [--gateways N] [--rounds N] [--data NAME]
 """
 
 import argparse
@@ -37,7 +37,7 @@ def run(clients, gateways, rounds, dataset, tell):
         f"site-{i + 1}": {
             "fleet": f"simulated:{end - start}",
             "first_id": start + 1,
-            "dataset": dataset,
+            "data": dataset,
         }
         for i, (start, end) in enumerate(pairwise(bounds))
     }
@@ -66,7 +66,7 @@ def run(clients, gateways, rounds, dataset, tell):
         sites = Sites(place / "sites", runs)
         sites.start()
         try:
-            options = ALGORITHMS["fedsgd"].Options(dataset=dataset)
+            options = ALGORITHMS["fedsgd"].Options(data=dataset)
             schedule = Schedule(rounds=rounds)
             run_options = RunOptions(
                 "fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule
@@ -81,7 +81,7 @@ def run(clients, gateways, rounds, dataset, tell):
         "clients": clients,
         "gateways": gateways,
         "rounds": rounds,
-        "dataset": dataset,
+        "data": dataset,
         "reports": reports,
         "seconds": [round(seconds, 2) for seconds in times],
         "seconds_median": round(median(times), 2),
@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--clients", type=int, default=1_000_000, help="of all gateways")
     parser.add_argument("--gateways", type=int, default=10, help="a process each")
     parser.add_argument("--rounds", type=int, default=20, help="all clients take part in each")
-    parser.add_argument("--dataset", default="flights-planned", help="the records of the clients")
+    parser.add_argument("--data", default="flights-planned", help="the records of the clients")
     args = parser.parse_args()
     result = run(**vars(args), tell=lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(result, indent=1))

@@ -67,7 +67,7 @@ class DrawnBoards(InProcess):
 SCHEMES.register("drawn", DrawnLink)
 KINDS.register("drawn", DrawnBoards)
 
-IRIS = {"dataset": "iris"}
+IRIS = {"data": "iris"}
 SGD = {**IRIS, "reports": ALL, "group": ALL // 2, "epsilon": "4"}  # two rounds of half of them
 TWO_EPSILONS = {"epsilons": "1:0.5,4:0.5"}  # each of half of the devices
 AVERAGING = {**IRIS, "clients": ALL, "records": 1, "rounds": 2, "share": 0.5}
@@ -78,9 +78,9 @@ RUNS = {
     "fedsgd projection": ("fedsgd", {**SGD, "mechanism": "projection"}),
     "direct": ("direct", {**IRIS, "reports": ALL, "epsilon": "4"}),
     "fedavg": ("fedavg", {**AVERAGING, "epsilon": "8"}),
-    "fedavg of the paper": ("fedavg", {**AVERAGING, "choices": "epsilon1,tau3"}),
-    "collect values": ("collect", {**IRIS, "epsilon": "8", "clients": ALL}),
-    "collect categories": ("collect", {"dataset": "flights-table", "epsilon": "1", "clients": ALL}),
+    "fedavg personalised": ("fedavg", {**AVERAGING, "epsilons": "1.8:2:0.5,2:4:0.5"}),
+    "collect values": ("values", {**IRIS, "epsilon": "8", "clients": ALL}),
+    "collect categories": ("values", {"data": "flights-table", "epsilon": "1", "clients": ALL}),
     "infer vector": ("infer", {**IRIS, "answer": "vector", "epsilon": "20"}),
     "infer personalised": ("infer", {**IRIS, "answer": "label", **TWO_EPSILONS}),
 }
@@ -95,7 +95,7 @@ def sites_for(name, single_results=True):
     """The options of each gateway for a run of that name."""
     site = {
         "fleet": "drawn:2",
-        "dataset": options_of(name).get("dataset", "iris"),
+        "data": options_of(name).get("data", "iris"),
         "clients": CLIENTS,
         "budget": "1000",
         "largest": "100",

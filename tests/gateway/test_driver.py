@@ -50,7 +50,7 @@ DEVICES = [*range(1, 21), *range(101, 131)]  # 20 of north and 30 of south
 BOARDS = {
     "boards": {
         "fleet": "inprocess:1",
-        "dataset": "iris",
+        "data": "iris",
         "clients": 6,
         "first_id": 201,
         "budget": "1",  # one report of QUESTION

@@ -680,7 +680,7 @@ def test_commands_connect_carry_a_question_and_end(tmp_path, number, address):
     node = node_of(sites)
 
     with ExitStack() as stack:
-        options = ("--fleet", "simulated:10", "--dataset", "iris")
+        options = ("--fleet", "simulated:10", "--data", "iris")
         gateway = Command(stack, tmp_path, "run", "sites/north", *options)
         server = Command(stack, tmp_path, "server", "sites")
         server.wait_for("condition", "")

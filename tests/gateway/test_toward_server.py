@@ -33,11 +33,11 @@ def options_of_run(algorithm="fedsgd", **named):
     """The options of a run over gateways that sets a bound of epsilon 1."""
     options = {
         "fleet": "gateways:sites",
-        "dataset": "synthetic-logistic",
+        "data": "synthetic-logistic",
         "toward_server": "1",
         **named,
     }
-    return RunOptions.parse(algorithm, options, ALGORITHMS, served="interval" in named)
+    return RunOptions.parse(algorithm, options, ALGORITHMS, served="every" in named)
 
 
 def learner_of(options, devices=300):
@@ -111,7 +111,7 @@ def test_groups_that_a_gateway_draws_are_planned_as_drawn():
     ("named", "hint"),
     [
         ({"algorithm": "fedsum", "records": 10}, "--unit device"),  # it protects records
-        ({"interval": 1.0}, "name --rounds"),  # there is no end
+        ({"every": "1"}, "name --rounds"),  # there is no end
     ],
 )
 def test_runs_that_cannot_keep_a_bound_are_refused_with_a_remedy(store, named, hint):
@@ -149,7 +149,7 @@ def test_the_largest_epsilon_is_no_more_than_boards_have_left():
 
 # Whole runs
 
-TRAIN = ["train", "--fleet", "gateways:sites", "--dataset", "iris", "--no-report", "--json"]
+TRAIN = ["train", "--fleet", "gateways:sites", "--data", "iris", "--no-report", "--json"]
 CROWD = {"north": {"fleet": "simulated:40", "dataset": "iris"}}
 # Of a device among 40, at epsilon 1 and delta 1e-6: after two rounds. A third would tell 1.425.
 AFTER_TWO = 1.14458

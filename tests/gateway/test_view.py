@@ -24,7 +24,7 @@ RUN = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
 FINISHED_RUN = replace(RUN, status=FINISHED)
 OPTIONS = {
     "algorithm": "fedsgd",
-    "learning": {"dataset": "flights", "epsilon": "2"},
+    "learning": {"data": "flights", "epsilon": "2"},
     "fleet": "gateways:somewhere",
     "schedule": None,
 }

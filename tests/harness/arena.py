@@ -111,7 +111,7 @@ class Arena:
         options = {
             "store": self.path,
             "fleet": f"mqtt:{self.directory / 'broker'}",
-            "dimension": D,
+            "data": f"devices:{D}",
             "card": self.directory / "card",
             "k": K,
             "rounds": self.rounds,
@@ -261,7 +261,7 @@ class Arena:
     def _rounds(self, store):
         # Computes the model after each round again, from the reports in the store, with code of the
         # device library.
-        options = FedSGD.Options(dimension=D, card=CARD.hex(), k=K)
+        options = FedSGD.Options(data=f"devices:{D}", card=CARD.hex(), k=str(K))
         population = Population(
             schedule=Schedule(self.rounds), devices=self.clients, knows_records=False
         )

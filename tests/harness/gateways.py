@@ -153,9 +153,7 @@ class Arena:
         self.sites.stop()
 
     def _start_host(self):
-        options = (
-            f"fedsgd --dataset iris --epsilon 1 --rounds {self.rounds} --interval {self.pause}"
-        )
+        options = f"fedsgd --data iris --epsilon 1 --rounds {self.rounds} --every {self.pause}"
         options += f" --toward-server {self.bound} --json --no-report"
         command = [*TERN, "serve", "--fleet", self.sites.fleet, *options.split()]
         self._host = _started(command, self.directory / "host.log", cwd=self.directory)

@@ -103,7 +103,7 @@ class Place:
             self.folder / "card",
         )
         self.began = time.monotonic()
-        options = (*places, "--dimension", rig.D, "--k", 1, "--json")
+        options = (*places, "--data", f"devices:{rig.D}", "--k", 1, "--json")
         serving = rig.Train(*options, cwd=self.folder, command="serve").process
         streams = serving.stdout, serving.stderr
         readers = [threading.Thread(target=self.lines.extend, args=(stream,)) for stream in streams]
@@ -283,7 +283,7 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
     # An emulated board reaches this computer under the second name.
     names = ("--name", "localhost", "--name", "10.0.2.2")
     rig.tern("broker", "config", "my-broker", "--port", port, *names, cwd=tmp_path, code=0)
-    member = ("--device", 8, "--dataset", "flights", "--store", "my-broker/store.sqlite")
+    member = ("--device", 8, "--data", "flights", "--store", "my-broker/store.sqlite")
     authority = ("--authority", "my-broker/authority.der", "--ssid", "air")
     flash_image.fill("rv32", tmp_path / "flash.bin", deploy.library_files)
     with qemu.boot("rv32", tmp_path / "flash.bin") as board:

@@ -26,7 +26,7 @@ DEVICE = 7
 
 def member(folder, *words):
     """The options that make a board device 7 of the fleet in this folder."""
-    store = f"--store {folder}/fleet.sqlite --device {DEVICE} --dataset flights --count 9"
+    store = f"--store {folder}/fleet.sqlite --device {DEVICE} --data flights --count 9"
     return [*store.split(), *words]
 
 
@@ -90,12 +90,12 @@ REFUSALS = {  # the words of a command, and its exit code
         STORAGE,
     ),
     "a larger budget": (
-        f"up URL --store FOLDER/fleet.sqlite --device {DEVICE} --dataset flights --count 9 "
+        f"up URL --store FOLDER/fleet.sqlite --device {DEVICE} --data flights --count 9 "
         "--budget 500 --yes",
         USAGE,
     ),
     "another device": (
-        "provision URL --store FOLDER/fleet.sqlite --device 8 --dataset flights",
+        "provision URL --store FOLDER/fleet.sqlite --device 8 --data flights",
         REFUSED,
     ),
     "firmware for another chip": ("flash URL --firmware FOLDER/other.uf2", USAGE),

@@ -35,7 +35,7 @@ def sleeping_boards(directory, count):
 
 
 def serve(directory, path, rounds):
-    options = ("--deadline", DEADLINE_S, "--interval", 0.5, "--patience", 0.3)
+    options = ("--deadline", DEADLINE_S, "--every", 0.5, "--patience", 0.3)
     return rig.serving_on_broker(directory, path, "--rounds", rounds, *options)
 
 

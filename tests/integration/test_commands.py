@@ -28,7 +28,7 @@ def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
     """
     result = rig.tern("demo", "--boards", 1, "--reports", 200, "--epsilon", 20, "--json").json
 
-    assert result["options"]["dataset"] == "flights-planned"
+    assert result["options"]["data"] == "flights-planned"
     assert result["reports"] == 200
     directory = here / result["directory"]
     pictures = {"auc.png", "card.png", "epsilon.png", "bytes.png"}

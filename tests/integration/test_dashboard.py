@@ -282,13 +282,13 @@ def test_a_report_with_hostile_names_is_text_and_fits_its_window(tmp_path, visit
     """The names in the result of this run are hostile, such as scripts and characters that reverse
     a line. The page that `tern runs --draw` makes of it shows them as text, and still fits a phone.
     """
-    words = "--dataset flights-table --fleet simulated:500 --quiet --name r --no-report"
+    words = "--data flights-table --fleet simulated:500 --quiet --name r --no-report"
     rig.tern("collect", *words.split(), cwd=tmp_path, code=0)
     # Replace every text in its result, and draw its page from that.
     path = tmp_path / "runs" / "r" / "result.json"
     result = spoil_result(json.loads(path.read_text()), itertools.cycle(sample_store.HOSTILE))
-    result["dataset"] = " ".join(sample_store.HOSTILE)
-    result["options"] |= dict.fromkeys(("dataset", "fleet"), result["dataset"])
+    result["data"] = " ".join(sample_store.HOSTILE)
+    result["options"] |= dict.fromkeys(("data", "fleet"), result["data"])
     path.write_text(json.dumps(result))
     rig.tern("runs", "--draw", "r", cwd=tmp_path, code=0)
 

@@ -236,7 +236,7 @@ def test_a_board_whose_update_was_rolled_back_can_be_locked(updatable):
 
 def test_locking_needs_a_confirmation(quick, tmp_path):
     """A lock can be undone only by erasing the flash, so the user has to say --yes."""
-    words = f"--store {tmp_path}/s.sqlite --device 7 --dataset flights --lock".split()
+    words = f"--store {tmp_path}/s.sqlite --device 7 --data flights --lock".split()
     refused = rig.tern("board", "provision", quick.url, *words, code=USAGE)
     assert "Undo: erase the whole flash" in refused.err
     assert "add --yes" in refused.err

@@ -31,7 +31,7 @@ RUNS = {
         2,
     ),
     "collect": ("collect", {"epsilon": "8", "clients": CLIENTS}, 1),
-    "infer": ("infer", {"epsilon": "20", "cluster_client_num": CLIENTS}, 1),
+    "infer": ("infer", {"epsilon": "20", "clients": CLIENTS}, 1),
 }
 
 
@@ -92,7 +92,7 @@ def test_every_algorithm_gets_all_reports_over_every_link(fleet, name):
     algorithm, options, rounds = RUNS[name]
     warnings, counts = [], []
     watcher = Watcher(warn=warnings.append)
-    with rig.begin(algorithm, dataset="iris", **options, **fleet, watcher=watcher) as run:
+    with rig.begin(algorithm, data="iris", **options, **fleet, watcher=watcher) as run:
         learn = run.algorithm.learn
 
         def learn_and_keep(result, devices):

@@ -91,7 +91,7 @@ def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind):
     """At the end of a run the boards have its last model in flash, whether it tells two classes
     apart or eight. Each predicts the same as the host for any record.
     """
-    sizes = {"rounds": 2, "clients": 40, "records": 1, "dimension": rig.D}
+    sizes = {"rounds": 2, "clients": 40, "records": 1, "data": f"devices:{rig.D}"}
     if kind == wire.SOFTMAX:
         sizes["labels"] = 8
     place = {"fleet": fleet(boards), "store": "store.sqlite", "name": "mine"}

@@ -147,7 +147,7 @@ def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
     flash = tmp_path / "flash.bin"
     flash_image.fill("rv32", flash, wrong)
     with catalogue.boot("rv32", flash) as board:
-        words = ("--store", tmp_path / "fleet.sqlite", "--device", 7, "--dataset", "wine")
+        words = ("--store", tmp_path / "fleet.sqlite", "--device", 7, "--data", "wine")
         ended = rig.tern("board", "provision", board.url, *words, code=1)
         assert "computes a wrong gradient" in ended.err
         with Repl(board.url) as repl:

@@ -28,7 +28,7 @@ def box(tmp_path):
 def words(box, url):
     """The options of `tern board up` for the board at this port."""
     options = f"--firmware firmware.uf2 --volume {box}/volume --store store.sqlite --device 7"
-    return [url, *options.split(), "--dataset", "flights", "--yes", "--json"]
+    return [url, *options.split(), "--data", "flights", "--yes", "--json"]
 
 
 def begin(box, url):

@@ -182,7 +182,7 @@ def test_no_module_of_an_extra_is_installed(bare):
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        ("train --fleet simulated:100 --dataset iris --reports 100 --group 100", "data"),
+        ("train --fleet simulated:100 --data iris --reports 100 --group 100", "data"),
         ("hil --hardware-map boards.yaml", "boards"),
         ("broker config broker --store keys.sqlite", "mqtt"),
     ],
@@ -218,7 +218,7 @@ def emulated_board(installed, name):
 
 def test_a_board_becomes_a_member_of_a_fleet(for_boards):
     with emulated_board(for_boards, "rv32") as port:
-        options = "--store fleet.sqlite --device 7 --dataset synthetic-logistic --yes --json"
+        options = "--store fleet.sqlite --device 7 --data synthetic-logistic --yes --json"
         up = json.loads(for_boards.tern(f"board up {port} {options}").stdout)
         assert (up["clients"], up["deployed"][-1]) == (1, "/main.py")
         again = for_boards.tern(f"board deploy {port} --json")

@@ -26,7 +26,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(here, tern):
 
 
 def test_an_experiment_that_is_refused_leaves_no_directory(here, tern):
-    tern("papers", "variance", "--dataset", "iris", code=errors.USAGE)
+    tern("papers", "variance", "--data", "iris", code=errors.USAGE)
     assert list((here / "runs").iterdir()) == []
 
 

@@ -112,7 +112,7 @@ EACH_FIGURE = pytest.mark.parametrize(("paper", "number"), FIGURES)
 
 @EACH_FIGURE
 def test_a_figure_does_not_ignore_a_data_set(paper, number):
-    with pytest.raises(UsageError, match=r"no data set|without a choice of --dataset"):
+    with pytest.raises(UsageError, match=r"no data set|without a choice of --data"):
         experiments.figures(paper)[number].cells(Options("weather", quick=True))
 
 
@@ -155,14 +155,14 @@ def test_a_mechanism_of_the_papers_is_added_to_a_figure_once(number):
     ("name", "figure", "options", "message"),
     [
         ("variance", None, {"runs": 0}, "--runs"),
-        ("variance", None, {"dataset": "iris"}, "no data set"),
-        ("mean", None, {"dataset": "weather"}, "no data set"),
-        ("coordinates", None, {"dataset": "diabetes"}, "two classes"),
-        ("frequencies", None, {"dataset": "diabetes"}, "no categorical attribute"),
+        ("variance", None, {"data": "iris"}, "no data set"),
+        ("mean", None, {"data": "weather"}, "no data set"),
+        ("coordinates", None, {"data": "diabetes"}, "two classes"),
+        ("frequencies", None, {"data": "diabetes"}, "no categorical attribute"),
         ("zhao", "1", {}, "zhao has no figure 1"),
         ("mean", "2", {}, "'mean' is of no paper"),
         ("hao", "2", {"in_full": True}, "--quick and --in-full exclude each other"),
-        ("wang", "9", {"dataset": "diabetes"}, "do not suit a logistic model"),
+        ("wang", "9", {"data": "diabetes"}, "do not suit a logistic model"),
         ("wang", "1", {}, "a formula, without a choice of --runs"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch)
     describe becomes another curve, beside Duchi's.
     """
     monkeypatch.setattr(mean, "_COMPARED", ("duchi",))
-    run = "--dataset breast-cancer --quick --runs 1 --workers 1"
+    run = "--data breast-cancer --quick --runs 1 --workers 1"
     mechanism = "--mechanism pm-sub --window best --levels 31"
     words = [*run.split(), *mechanism.split(), "--output", str(tmp_path / "mean")]
     tern("papers", "mean", *words)

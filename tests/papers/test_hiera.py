@@ -10,7 +10,7 @@ from tern import card as cards
 from ternhost import datasets
 from ternhost.errors import USAGE
 
-LINEAR = {"dataset": "synthetic-linear", "model": "linear"}
+LINEAR = {"data": "synthetic-linear", "model": "linear"}
 
 
 @pytest.mark.usefixtures("here")
@@ -57,11 +57,11 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        ("train hiera --mu 3 --budgets 2,1", "--mu must be 1 to 2"),
+        ("train hiera --mu 3 --proportions 2,1", "--mu must be 1 to 2"),
         ("train hiera --mechanism duchi", "--mechanism belongs to fedsgd"),
         ("collect --mu 2", "--mu belongs to levels"),
-        ("collect --dataset wine levels --budgets 1", "LHP takes 2 to 16"),
-        ("card design lhp --epsilon 1 --budgets 1,x", "--budgets must be B,B,..."),
+        ("collect --data wine levels --proportions 1", "LHP takes 2 to 16"),
+        ("card design lhp --epsilon 1 --proportions 1,x", "--proportions must be B,B,..."),
     ],
 )
 def test_wrong_options_of_hiera_are_refused(tern, here, words, option):
@@ -74,7 +74,7 @@ def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
 
     A result has both; devices pay the true one. `certify` is the device's own check of the loss.
     """
-    result = run("levels", "simulated:20000", dataset="iris", epsilon="8", mu=2)
+    result = run("levels", "simulated:20000", data="iris", epsilon="8", mu=2)
     assert 7.999 < result["epsilon_paid"] <= 8
     assert result["epsilon_stated"] < 5
     assert result["mean_squared_error"] < 0.025

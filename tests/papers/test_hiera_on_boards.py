@@ -19,7 +19,7 @@ def test_hiera_costs_each_device_what_the_result_says(tmp_path):
     The privacy budget in their ledgers is what the result says was paid, and their reports are of
     3 levels with 2 signs: 0 to 5.
     """
-    options = {"dataset": "wine", "epsilon": "18", "budgets": "4,3,2"}
+    options = {"data": "wine", "epsilon": "18", "proportions": "4,3,2"}
     result = rig.finish("levels", fleet="emulated:2", **options)
 
     assert result["epsilon_spent"] == [[result["epsilon_paid"], 125]]  # by 125 devices

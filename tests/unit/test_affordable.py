@@ -37,7 +37,7 @@ def provisioned(budgets, *, measure=EPSILON, records=1, unit=0):
     with Store("keys.sqlite") as store:
         provision.provision_fleet(store, boards, rows, policies, records, unit)
     ports = ",".join(f"inprocess:{board}" for board in boards)
-    return ["--fleet", f"port:{ports}", "--store", "keys.sqlite", "--dataset", "iris", *QUIET]
+    return ["--fleet", f"port:{ports}", "--store", "keys.sqlite", "--data", "iris", *QUIET]
 
 
 def nothing_was_asked():
@@ -125,14 +125,24 @@ def ledgers():
 def test_the_ledgers_of_a_run_that_does_not_begin_are_unchanged(tern):
     fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
     before = ledgers()
-    tern("train", *fleet, "--unit", "record", "--life", "2", "--records", "20", code=errors.REFUSED)
+    tern(
+        "train",
+        *fleet,
+        "--unit",
+        "record",
+        "--run-epsilon",
+        "2",
+        "--records",
+        "20",
+        code=errors.REFUSED,
+    )
     assert ledgers() == before
     assert nothing_was_asked()
 
 
 def test_the_second_run_that_would_spend_the_rest_of_a_life_does_not_begin(tern):
     fleet = provisioned([LIFE], measure=RHO, records=20, unit=1)
-    words = ["train", *fleet, "--unit", "record", "--life", "1", "--records", "20"]
+    words = ["train", *fleet, "--unit", "record", "--run-epsilon", "1", "--records", "20"]
     tern(*words)
     tern(*words, "--name", "second", code=errors.REFUSED)
     assert not Path("runs/second").exists()
@@ -172,9 +182,11 @@ def test_the_message_names_options_that_fit_the_algorithm(words, possible, tern)
 def test_a_budget_for_life_that_fits_is_named(tern):
     fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
     words = ["collect", *fleet, "--unit", "record", "--records", "20", "--json"]
-    refused = tern(*words, "--life", "2", code=errors.REFUSED).json
-    assert "--life 1.19;" in refused["hint"]  # their ledgers hold what 1.2 costs, rounded down
-    assert tern(*words, "--life", "1.19", code=errors.OK).json["refusals"] == 0
+    refused = tern(*words, "--run-epsilon", "2", code=errors.REFUSED).json
+    assert (
+        "--run-epsilon 1.19;" in refused["hint"]
+    )  # their ledgers hold what 1.2 costs, rounded down
+    assert tern(*words, "--run-epsilon", "1.19", code=errors.OK).json["refusals"] == 0
 
 
 # Served fleets

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("here")
 def small(algorithm="fedsgd", **options):
     """A run of 1,000 simulated clients, each of which reports once."""
     fleet = {"fleet": "simulated:1000", "reports": 1000}
-    return ternhost.train(algorithm, dataset="breast-cancer", **fleet, **options)
+    return ternhost.train(algorithm, data="breast-cancer", **fleet, **options)
 
 
 LIST_NEW_MODULES = """
@@ -94,7 +94,7 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
 
 
 def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
-    result = ternhost.collect(fleet="simulated:500", dataset="wine", epsilon="4")
+    result = ternhost.collect(fleet="simulated:500", data="wine", epsilon="4")
     frame = result.attributes
     assert frame.columns.tolist() == ["name", "mean", "low", "high", "reports", "true"]
     assert len(frame) == 13

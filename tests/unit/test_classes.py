@@ -92,10 +92,10 @@ def test_k_coordinates_cost_no_more_than_epsilon(epsilon, k):
 
 EPSILONS, SHARES = "1:0.5,2:0.3,4:0.2", [0.5, 0.3, 0.2]
 SMALL = {
-    "fedsgd": {"dataset": "toy", "reports": 1000, "group": 250},
-    "fedavg": {"dataset": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
-    "collect": {"dataset": "toy", "clients": 1000},
-    "infer": {"dataset": "iris", "cluster_client_num": 1000},
+    "fedsgd": {"data": "toy", "reports": 1000, "group": 250},
+    "fedavg": {"data": "toy", "mechanism": "duchi", "clients": 200, "rounds": 5, "share": 0.3},
+    "values": {"data": "toy", "clients": 1000},
+    "infer": {"data": "iris", "clients": 1000},
 }
 
 
@@ -235,4 +235,4 @@ def test_epsilons_with_invalid_classes_are_refused(epsilons):
 def test_a_card_is_for_one_epsilon():
     card = design("three-outputs", "1").card.hex()
     with pytest.raises(UsageError, match="for one epsilon"):
-        begin("fedsgd", 1000, dataset="toy", epsilons=EPSILONS, card=card)
+        begin("fedsgd", 1000, data="toy", epsilons=EPSILONS, card=card)

@@ -12,7 +12,7 @@ from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn import collect, estimate
 from ternhost.learn.base import Population
-from ternhost.learn.collect import Collect, Options
+from ternhost.learn.collect import Options, Values
 from ternhost.learn.designs import K_RULES
 from ternhost.learn.means import Means
 from ternhost.planning.simulation import simulate
@@ -53,7 +53,7 @@ def parts_of(options, table):
 
 @pytest.mark.parametrize("rule", K_RULES)
 def test_every_part_has_the_whole_budget(rule):
-    parts = parts_of(Options(epsilon="8", k_rule=rule), people(3))
+    parts = parts_of(Options(epsilon="8", k=rule), people(3))
     assert [part.columns for part in parts] == [(0, 1, 2, 3, 4), (5,), (6,), (7,)]
     assert [part.design.card.symbols for part in parts] == [3, *CATEGORIES]  # three-outputs first
     for part in parts:
@@ -86,7 +86,7 @@ def test_clients_are_divided_among_the_parts_by_chance_in_each_round(monkeypatch
     every round.
     """
     monkeypatch.setitem(datasets.TABLES, "people", lambda: PEOPLE)
-    algorithm = begin("collect", 6000, dataset="people", epsilon="10", k=1)
+    algorithm = begin("values", 6000, data="people", epsilon="10", k=1)
     cohorts = algorithm.cohorts(range(1, 6001))
     assert [(question.model, list(question.parameters)) for question, _ in cohorts] == [
         (wire.VALUES, [1, 1, 0, 0, 0]),
@@ -117,8 +117,8 @@ def test_clients_choose_a_safe_range_with_their_epsilon():
     """Half of the clients clip their numbers to +-0.25 at epsilon 1, the others to +-1 at epsilon
     4.
     """
-    choices = Options(k=4, seed=3, choices="0.25:1:0.5,1:4:0.5")  # range, epsilon and share
-    algorithm = Collect(choices, Population(clients=40_000), CONSTANTS)
+    choices = Options(k="4", seed=3, epsilons="0.25:1:0.5,1:4:0.5")  # range, epsilon and share
+    algorithm = Values(choices, Population(clients=40_000), CONSTANTS)
     ranges = [part.question(4).range for (part,) in algorithm.plan]
     assert ranges == [2, 0]  # 0.25 is 2**-2, and 1 is 2**0
     assert [design.cost / MICRO for design in algorithm.designs] == pytest.approx([1, 4], abs=1e-4)
@@ -135,7 +135,7 @@ def test_clients_choose_a_safe_range_with_their_epsilon():
 
 def collected(table, **options):
     """An algorithm that collects a table from clients of one record each, at its end."""
-    algorithm = Collect(Options(**options), Population(clients=len(table.numeric)), table)
+    algorithm = Values(Options(**options), Population(clients=len(table.numeric)), table)
     return finished(algorithm)
 
 
@@ -196,7 +196,7 @@ def test_intervals_of_sums_cover_what_the_boards_hold():
     contain the true means and shares as often as that.
     """
     numeric, runs = 5, 60
-    algorithm = means_of(people(500, sizes=(3, 7, 3)), devices=5, records=100, life="4")
+    algorithm = means_of(people(500, sizes=(3, 7, 3)), devices=5, records=100, run_epsilon="4")
     initial_state = algorithm.state()
     means_covered, shares_covered = [], []
     for seed in range(1, runs + 1):
@@ -218,28 +218,26 @@ def test_intervals_of_sums_cover_what_the_boards_hold():
 def test_equal_records_at_the_bounds_are_neither_clipped_nor_rounded_away(unit):
     """The last run of a device may be shorter: 2,005 records are 201 runs of 10."""
     values = np.tile([1.0, -1.0, 0.01, 0.0031, 0.5], (4 * 2005, 1))
-    nearly_no_noise = {"life": "900", "delta": "0.5"}
+    nearly_no_noise = {"run_epsilon": "900", "delta": "0.5"}
     algorithm = means_of(numbers(values), 4, records=2005, unit=unit, **nearly_no_noise)
     for entry in finished(algorithm).result([])["attributes"]:
         assert entry["mean"] == pytest.approx(entry["true"], abs=0.002)
 
 
 @pytest.mark.parametrize(
-    ("d", "life", "unit", "error"),
+    ("d", "epsilon", "unit", "error"),
     [(1, "20", "record", 0.002), (2, "900", "record", 0.002), (1, "900", "4000", 0.15)],
 )
-def test_sums_of_many_ones_stay_within_the_symbols(d, life, unit, error):
+def test_sums_of_many_ones_stay_within_the_symbols(d, epsilon, unit, error):
     """A sum is cut off at 2**29: half of the 4,000 ones of a long run would be."""
     ones = numbers(np.ones((65535, d)))
-    algorithm = means_of(ones, 1, records=65535, life=life, unit=unit)
+    algorithm = means_of(ones, 1, records=65535, run_epsilon=epsilon, unit=unit)
     for entry in finished(algorithm).result([])["attributes"]:
         assert entry["mean"] == pytest.approx(1, abs=error)
 
 
 def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
-    words = (
-        "collect --dataset flights-table --fleet simulated:20 --unit 10 --life 2 --json --no-report"
-    )
+    words = "collect --data flights-table --fleet simulated:20 --unit 10 --run-epsilon 2 --json --no-report"
     result = tern(*words.split()).json
     assert result["algorithm"] == "means"
     assert result["protects"] == "one run of 10 consecutive records of a device"

@@ -292,7 +292,7 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
         lambda dead: {"open": (replace(dead.open[0], deadline=600.0),)},
         lambda dead: {"written": time.time() - 1},
         lambda dead: {"run": replace(RUN, status="finished")},
-        lambda dead: {"run": replace(RUN, schedule={"interval": 3600.0}), "open": ()},
+        lambda dead: {"run": replace(RUN, schedule={"every": "1h"}), "open": ()},
     ],
     ids=["later deadline", "just written", "finished", "long interval"],
 )
@@ -305,7 +305,7 @@ def test_a_run_that_may_be_silent_has_no_note(change):
 
 
 def run_on(data, name, measure="auc"):
-    return replace(RUN, name=name, options={"dataset": data}, references={"measures": [measure]})
+    return replace(RUN, name=name, options={"data": data}, references={"measures": [measure]})
 
 
 def test_the_run_of_the_page_comes_before_others_of_its_data_and_measure():
@@ -402,7 +402,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path, tern, monkeypatch):
 def ended(request, tmp_path_factory):
     """A run on iris: its references at its start, its result and its last snapshot."""
     algorithm, options = request.param
-    learning_options = ALGORITHMS.named(algorithm).Options(dataset="iris", **options)
+    learning_options = ALGORITHMS.named(algorithm).Options(data="iris", **options)
     run_options = RunOptions(algorithm, learning_options, "simulated:40")
     with Run.begin(run_options, Place("r", tmp_path_factory.mktemp("runs"))) as run:
         with Reader(run.files.store) as reader:

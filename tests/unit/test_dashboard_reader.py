@@ -28,7 +28,7 @@ STATE = dict.fromkeys(("rounds", "reports", "asked", "refusals", "missing"), 0)
 STATE |= {"seconds": 1.5, "algorithm": None}
 OPTIONS = {
     "algorithm": "fedsgd",
-    "learning": {"dataset": "flights", "epsilon": "2"},
+    "learning": {"data": "flights", "epsilon": "2"},
     "fleet": "mqtt:somewhere",
     "schedule": None,
 }

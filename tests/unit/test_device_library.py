@@ -54,7 +54,7 @@ def test_the_tools_fold_the_library_s_own_constants(folder):
 
 
 def test_devices_are_emulated(folder):
-    words = ["train", "--fleet", "emulated:1", "--dataset", "iris", "--reports", "4"]
+    words = ["train", "--fleet", "emulated:1", "--data", "iris", "--reports", "4"]
     words += ["--group", "4", "--no-report", "--json"]
     assert '"reports": 4' in python(folder, "-m", "ternhost", *words)
 

@@ -73,7 +73,7 @@ def test_the_twin_of_a_run_has_its_weights_and_its_accuracy(here):
     weights. It is right as often on the test set as the run says, but for one row, which rounding
     may move.
     """
-    options = {"dataset": "iris", "model": "softmax", "epsilon": 8, "reports": 100, "group": 10}
+    options = {"data": "iris", "model": "softmax", "epsilon": 8, "reports": 100, "group": 10}
     result = ternhost.train("fedsgd", fleet="simulated:100", **options)
 
     twin = result.device_model

@@ -21,7 +21,7 @@ from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import Watcher
 
-SMALL = {"dataset": "synthetic-logistic", "epsilon": "4", "reports": 6000}
+SMALL = {"data": "synthetic-logistic", "epsilon": "4", "reports": 6000}
 
 
 def devices_of_rounds(learner):
@@ -70,7 +70,7 @@ def test_the_second_half_goes_on_by_descent_where_the_rows_limit_the_model():
     is these rows that limit the model, the second half of the devices answers for steps of gradient
     descent instead, which needs no rows: the model becomes better than without (`then="none"`).
     """
-    options = {"dataset": "synthetic-logistic", "epsilon": "8", "reports": 40_000, "moments": 0.15}
+    options = {"data": "synthetic-logistic", "epsilon": "8", "reports": 40_000, "moments": 0.15}
     with_descent = begin("direct", **options)
     devices_asked = devices_of_rounds(with_descent)  # for gradients and for values of features
     without = finished(begin("direct", **options, then="none"))
@@ -108,10 +108,10 @@ def test_a_stopped_run_goes_on_from_its_state(more):
 @pytest.mark.parametrize(
     "options",
     [
-        {"dataset": "diabetes"},  # a regression
+        {"data": "diabetes"},  # a regression
         {"public": "9", "moments": 0.1},
-        {"dimension": 5, "public": "9"},
-        {"dataset": "iris", "public": "4"},  # for 5 features
+        {"data": "devices:5", "public": "9"},
+        {"data": "iris", "public": "4"},  # for 5 features
         {"epsilon": "0.00001"},
     ],
     ids=str,
@@ -133,8 +133,8 @@ def algorithm_chosen_for(named, **how):
     [
         ({}, "direct", "public rows are known"),
         ({"group": 500}, "fedsgd", "--group is an option of it"),
-        ({"dataset": "diabetes"}, "fedsgd", "two classes"),
-        ({"dimension": 9}, "fedsgd", "no public rows"),
+        ({"data": "diabetes"}, "fedsgd", "two classes"),
+        ({"data": "devices:9"}, "fedsgd", "no public rows"),
         ({"unit": "record"}, "fedsum", ""),
         ({"moments": 0.1}, "direct", "--moments is"),
     ],
@@ -157,7 +157,7 @@ def test_a_served_fleet_is_asked_until_each_device_has_answered(here):
     """`direct` takes one answer of each device. Served (run for a standing fleet), it asks half of
     the devices a round, and after two rounds has asked no device twice.
     """
-    learning = Options(dataset="iris", epsilon="1")
+    learning = Options(data="iris", epsilon="1")
     schedule = Schedule(rounds=2, share=0.5)
     options = RunOptions("direct", learning, "inprocess:1", Terms(deadline=60.0), schedule)
 

@@ -18,7 +18,7 @@ from ternhost.run.status import END
 from ternhost.store.store import Store
 
 FILE = Path(__file__).parents[1] / "outside" / "purpose.py"
-FLEET = ["--fleet", "simulated:60", "--dataset", "iris", "--reports", "60"]
+FLEET = ["--fleet", "simulated:60", "--data", "iris", "--reports", "60"]
 TRAIN = ["train", *FLEET, "--name", "mine", "--json"]
 STORE = Path("runs/mine/store.sqlite")
 
@@ -105,7 +105,7 @@ def test_its_observer_follows_a_served_run_and_forgets_it_at_the_next_start(tern
     """An observer is told what happens in a served run, if the user wants it (here with --diary),
     and else, at the start of a run, to forget what it has shown of earlier ones.
     """
-    serve = ["serve", "--fleet", "simulated:60", "--dataset", "iris", "--store", "s.sqlite"]
+    serve = ["serve", "--fleet", "simulated:60", "--data", "iris", "--store", "s.sqlite"]
     Diary.entries.clear()
     tern(*serve, "--rounds", "1", "--no-report", "--diary")
     assert Diary.entries[0] == "begin"

@@ -12,11 +12,11 @@ from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import FINE, WEIGHTS, Options, range_units, second_moment
+from ternhost.learn.fedavg import FINE, WEIGHTS, range_units, second_moment
 from ternhost.run import costs
 
 FEDAVG = {
-    "dataset": "toy",
+    "data": "toy",
     "mechanism": "duchi",
     "epsilon": "8",
     "clients": 200,
@@ -25,7 +25,7 @@ FEDAVG = {
     "share": 0.3,
     "local_rate": 2,
 }
-LOOSE = {"tau": 1.0, "epsilon": "20", "dataset": "line"}
+LOOSE = {"tau": 1.0, "epsilon": "20", "data": "line"}
 
 
 def _line(n=24_000, seed=5):
@@ -99,8 +99,8 @@ def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
     """
     # Three classes of clients, each as range : epsilon : share of the clients.
     choices, shares = "0.5:2:0.5,1:8:0.25,0.75:4:0.25", [0.5, 0.25, 0.25]
-    options = {"dataset": "line", "mechanism": "duchi", "records": 4, "local_rate": 2, "k": 2}
-    algorithm = begin("fedavg", choices=choices, weights=weights, share=1.0, rounds=1, **options)
+    options = {"data": "line", "mechanism": "duchi", "records": 4, "local_rate": 2, "k": 2}
+    algorithm = begin("fedavg", epsilons=choices, weights=weights, share=1.0, rounds=1, **options)
     clients = np.arange(algorithm.clients)
     class_of_client = class_of(clients + 1, shares, 1)
     moves = _exact_moves(algorithm, clients)
@@ -131,8 +131,8 @@ def test_costs_compose_over_weights_and_rounds():
     rounds (2.5, rounded up); the 4 weights that it reports in a round share an epsilon, of 2 or of
     6 by its class. Costs are in millionths of epsilon.
     """
-    two_classes = {"choices": "0.5:2:0.5,0.5:6:0.5", "k": 4}  # of epsilon 2, and of 6
-    plan = {"dataset": "line", "clients": 1000, "rounds": 25, "share": 0.1}
+    two_classes = {"epsilons": "0.5:2:0.5,0.5:6:0.5", "k": 4}  # of epsilon 2, and of 6
+    plan = {"data": "line", "clients": 1000, "rounds": 25, "share": 0.1}
     algorithm = begin("fedavg", **plan, **two_classes)
     low, high = (account.user_level for account in costs.accounts(algorithm, None))
     # The cards keep a little less than the epsilon that they are designed for.
@@ -157,25 +157,6 @@ def test_clients_have_training_records_of_their_own():
     assert not TOY.held_out[positions].any()
 
 
-@pytest.mark.parametrize("epsilon_mode", "123")
-@pytest.mark.parametrize(
-    ("tau_mode", "taus"),
-    [("1", [0.2, 0.4]), ("2", [i / 5 for i in range(1, 11)]), ("3", [1.8, 2.0])],
-)
-def test_modes_of_the_paper_draw_tau_and_epsilon_independently_and_evenly(
-    tau_mode, taus, epsilon_mode
-):
-    """In the paper's experiments, clients choose the range tau of their reports and their epsilon
-    from a list: `epsilon1,tau2` stands for one list of each. Every pair of the two is a class of
-    clients, and all classes are equally large.
-    """
-    chosen = Options(choices=f"epsilon{epsilon_mode},tau{tau_mode}").device_classes()
-    assert sorted({choice.tau for choice in chosen}) == pytest.approx(taus)
-    assert {choice.share for choice in chosen} == {1 / len(chosen)}
-    epsilons = {choice.epsilon for choice in chosen}
-    assert len(chosen) == len(taus) * len(epsilons), "every pair once"
-
-
 # The model
 
 
@@ -184,7 +165,7 @@ def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
     mean of that. The weights of a run are an average of the models of all rounds, in which later
     ones count more.
     """
-    algorithm = begin("fedavg", dataset="line", rounds=3, share=1.0, clients=100)
+    algorithm = begin("fedavg", data="line", rounds=3, share=1.0, clients=100)
     (design,) = algorithm.designs
 
     moves, weights = [], []
@@ -216,7 +197,7 @@ def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
         ("records", 10**6),
         ("k", 17),  # of 16 weights
         ("weights", "size"),
-        ("choices", "nan:1:1"),
+        ("epsilons", "nan:1:1"),
     ],
 )
 def test_invalid_options_are_refused(option, value):

@@ -150,7 +150,7 @@ def test_with_a_dimension_instead_of_a_data_set_the_same_model_is_learned(monkey
     """
     common = {"reports": 50, "group": 10, "epsilon": "8"}
     population = Population(devices=50, knows_records=False)
-    without_data = FedSGD(Options(dimension=8, **common), population)
+    without_data = FedSGD(Options(data="devices:8", **common), population)
     toy(monkeypatch, synthetic(400)[0])
     with_records = begin("fedsgd", 50, **common)
 

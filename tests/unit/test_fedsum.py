@@ -17,7 +17,7 @@ from ternhost.privacy import sums
 from ternhost.provision.boards import board_directories
 
 pytestmark = pytest.mark.usefixtures("here")
-SMALL = {"dataset": "synthetic-logistic", "records": 60, "life": "4"}
+SMALL = {"data": "synthetic-logistic", "records": 60, "run_epsilon": "4"}
 
 
 def train(fleet, **options):
@@ -27,13 +27,13 @@ def train(fleet, **options):
 @pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dataset", "life", "figure", "least"),
+    ("dataset", "epsilon", "figure", "least"),
     [("flights-planned", "1", "auc", 0.685), ("synthetic-logistic", "0.5", "accuracy", 0.838)],
 )
-def test_twenty_boards_learn_as_much_as_is_claimed(dataset, life, figure, least):
+def test_twenty_boards_learn_as_much_as_is_claimed(dataset, epsilon, figure, least):
     figures = []
     for seed in range(4):
-        learner = finished(begin("fedsum", 20, dataset=dataset, life=life, seed=seed))
+        learner = finished(begin("fedsum", 20, data=dataset, run_epsilon=epsilon, seed=seed))
         figures.append(learner.figures()[figure])
     standard_error = np.std(figures, ddof=1) / 2  # of four runs
     assert np.mean(figures) + 2 * standard_error > least
@@ -68,10 +68,10 @@ def test_boards_pay_in_rho_and_never_more_than_for_life(unit, records, protects)
 
 def test_boards_and_simulated_clients_learn_the_same_but_for_noise():
     """Boards in this process run the device library; simulated clients are computed together, with
-    NumPy. With little noise (an epsilon of 1000 for life), both make the same model of the same
+    NumPy. With little noise (an epsilon of 1000), both make the same model of the same
     records.
     """
-    nearly_no_noise = {**SMALL, "life": "1000"}
+    nearly_no_noise = {**SMALL, "run_epsilon": "1000"}
     of_boards = train("inprocess:2", **nearly_no_noise)["weights"]
     of_clients = train("simulated:2", **nearly_no_noise)["weights"]
     # Weights are up to 7; the noise that is left moves one by some .06.
@@ -100,7 +100,7 @@ def test_a_run_goes_on_exactly_where_it_stopped():
 
 
 def test_public_rows_need_fewer_rounds():
-    learner = finished(begin("fedsum", 20, dataset="flights-planned", life="4", public="500"))
+    learner = finished(begin("fedsum", 20, data="flights-planned", run_epsilon="4", public="500"))
     assert learner.rounds == 4
     assert learner.figures()["auc"] > 0.69
 
@@ -120,7 +120,7 @@ def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_th
     """The host may begin with rows that are public. If the data set has too few, records for
     training are reserved as public, at most a third of them, and no board holds a reserved one.
     """
-    learner = begin("fedsum", 10, dataset=dataset, records=5, life="4", public=str(number))
+    learner = begin("fedsum", 10, data=dataset, records=5, run_epsilon="4", public=str(number))
     public, on_boards = [*learner.reserved], {*learner.holdings.order}
 
     assert public[:of_data_set] == [*learner.dataset.public[:of_data_set]]
@@ -132,11 +132,11 @@ def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_th
 
 @pytest.mark.parametrize(
     "options",
-    [{"unit": "501"}, {"life": "0"}, {"delta": "2"}, {"records": 10**5}],
+    [{"unit": "501"}, {"run_epsilon": "0"}, {"delta": "2"}, {"records": 10**5}],
 )
 def test_what_makes_no_sense_is_refused(options):
     with pytest.raises(UsageError):
-        begin("fedsum", 10, dataset="synthetic-logistic", **options)
+        begin("fedsum", 10, data="synthetic-logistic", **options)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from simulating import ask, begin, finished, fleet_of, run
+from simulating import ask, begin, fleet_of, run
 
 from tern import card as cards
 from tern import wire
@@ -15,7 +15,6 @@ from ternhost.errors import UsageError
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
-from ternhost.privacy import cards as card_law
 from ternhost.privacy import certify
 from ternhost.run import costs
 
@@ -41,9 +40,9 @@ def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon
 
 
 def test_a_simulated_run_shows_its_score_and_the_exact_one():
-    result = run("infer", "simulated:600", dataset="wine", epsilon="20", cluster_client_num=500)
+    result = run("infer", "simulated:600", data="wine", epsilon="20", clients=500)
     assert result["reports"] == 500
-    assert result["epsilon_paid"] <= result["epsilon_true"] == 20
+    assert result["epsilon_paid"] <= result["epsilon"] == 20
     assert result["score_without_noise"] > 0.7 > result["score"] > 0.4
     assert result["agreement"] > 0.95
 
@@ -54,7 +53,7 @@ def test_the_agreement_counts_only_clients_that_reported():
     without noise: of those that reported, here 40. It would be a third if reports were compared
     with other clients' results.
     """
-    algorithm = begin("infer", IRIS_CLIENTS, epsilon="20", dataset="wine", held_out=0.5)
+    algorithm = begin("infer", IRIS_CLIENTS, epsilon="20", data="wine", held_out=0.5)
     driver = fleet_of(algorithm)
     ((question, devices),) = algorithm.cohorts(driver.devices)
     reporting = np.random.default_rng(1).permutation(np.asarray(devices))[:40]
@@ -95,61 +94,40 @@ def vectors():
 
 
 @pytest.mark.parametrize(
-    ("eval_type", "judge"),
-    [
-        ("SILHOUETTE_SCORE", "silhouette_score"),
-        ("CALINSKI_HARABASZ_SCORE", "calinski_harabasz_score"),
-    ],
+    ("score", "judge"),
+    [("silhouette", "silhouette_score"), ("calinski-harabasz", "calinski_harabasz_score")],
 )
-def test_scores_without_noise_equal_those_of_scikit_learn(vectors, eval_type, judge):
+def test_scores_without_noise_equal_those_of_scikit_learn(vectors, score, judge):
     from sklearn import metrics
 
-    result = clustering.cluster(eval_type, vectors, vectors)
+    result = clustering.cluster(score, vectors, vectors)
     expected = getattr(metrics, judge)(vectors, vectors.argmax(axis=1))
     assert result["score"] == result["score_without_noise"] == pytest.approx(expected)
 
 
-# MindSpore's settings
-
-
-def test_the_setting_of_mindspore_is_half_of_the_true_epsilon():
-    ours = begin("infer", IRIS_CLIENTS, epsilon="1.5")
-    theirs = begin("infer", IRIS_CLIENTS, laplace_eval_eps="0.75")
-    assert ours.designs[0].card.data == theirs.designs[0].card.data
-    assert finished(theirs).result([])["epsilon_true"] == 1.5
-
-
-def test_noise_is_at_most_the_named_one_with_its_probability():
-    card = begin("infer", IRIS_CLIENTS, noise=0.25, probability=0.75).designs[0].card
-    law, middle = np.array(card_law.distribution(card, 0)), card.symbols // 2
-    steps = round(0.25 * 2**card.grid_bits)
-    assert law[middle - steps : middle + steps + 1].sum() == pytest.approx(0.75, abs=1e-3)
+# Less noise than devices add
 
 
 def test_a_simulation_has_noise_that_protects_nothing_and_says_so():
-    """The setting of MindSpore's guide: ln 10 / 1e-5."""
-    result = run("infer", "simulated:75", noise=1e-5, probability=0.9)
-    assert result["laplace_eval_eps"] == pytest.approx(230_260, rel=1e-5)
+    result = run("infer", "simulated:75", epsilon="460520")
+    assert result["epsilon"] == 460_520
     assert (result["reports"], result["protects"]) == (0, None)
     assert 0 < abs(result["score"] - result["score_without_noise"]) < 1e-4
     assert "protects nothing" in "\n".join(Infer.summary(result))
 
 
-def test_a_device_accepts_a_setting_of_10_and_no_more():
-    at_most = begin("infer", IRIS_CLIENTS, laplace_eval_eps="10")
+def test_a_device_accepts_an_epsilon_of_20_and_no_more():
+    at_most = begin("infer", IRIS_CLIENTS, epsilon="20")
     assert at_most.designs[0].epsilon == 20 * MICRO
-    with pytest.raises(UsageError, match=r"true epsilon of 20\.2, above 20"):
-        Infer(Options(laplace_eval_eps="10.1"), Population())
+    with pytest.raises(UsageError, match=r"epsilon of 20\.2, above 20"):
+        Infer(Options(epsilon="20.2"), Population())
 
 
-@pytest.mark.parametrize(
-    ("measure", "score"), [("SILHOUETTE_SCORE", 0.715), ("SILHOUETTE_WITH_ITSELF", 0.726)]
-)
+@pytest.mark.parametrize(("measure", "score"), [("silhouette", 0.715), ("silhouette-self", 0.726)])
 def test_a_silhouette_may_count_a_point_itself(measure, score):
-    options = {"privacy_eval_type": "NOT_ENCRYPT", "eval_type": measure}
-    result = run("infer", "simulated:75", **options)
+    result = run("infer", "simulated:75", no_noise=True, score=measure)
     assert result["score"] == pytest.approx(score, abs=5e-4)
-    assert (result["epsilon_true"], result["reports"]) == (None, 0)
+    assert (result["epsilon"], result["reports"]) == (None, 0)
 
 
 # The model of a run
@@ -158,7 +136,7 @@ def test_a_silhouette_may_count_a_point_itself(measure, score):
 @pytest.fixture
 def learned(here):
     """The result of a run of ten rounds on iris, of softmax regression."""
-    options = {"dataset": "iris", "model": "softmax", "epsilon": "8", "reports": 2000, "group": 200}
+    options = {"data": "iris", "model": "softmax", "epsilon": "8", "reports": 2000, "group": 200}
     return run("fedsgd", "simulated:2000", **options)
 
 
@@ -182,7 +160,7 @@ def test_the_models_of_several_rounds_are_scored_against_their_loss(learned):
 
 def test_the_model_of_a_run_on_other_data_is_refused(learned):
     with pytest.raises(UsageError, match="is of other data than wine"):
-        begin("infer", 15, classifier=learned["directory"], dataset="wine")
+        begin("infer", 15, classifier=learned["directory"], data="wine")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
     refused.
     """
     port = str(free_port())
-    fleet = ["--fleet", "simulated:600", "--dataset", "iris"]
+    fleet = ["--fleet", "simulated:600", "--data", "iris"]
     serve = ["serve", *fleet, "--rounds", "1", "--no-report", "--quiet", "--metrics", port]
 
     tern(*serve)

@@ -60,8 +60,8 @@ def test_a_card_is_best_under_the_prior_of_its_design(prior, other):
 @pytest.mark.slow
 def test_a_card_for_one_of_many_coordinates_has_the_least_second_moment():
     """If one of many coordinates is sampled, the second moment decides."""
-    for_one_of_one = certify.moments(designed(1.0, 3, share=1, knots=9))
-    for_one_of_many = certify.moments(designed(1.0, 3, share=28, knots=9))
+    for_one_of_one = certify.moments(designed(1.0, 3, coordinates=1, knots=9))
+    for_one_of_many = certify.moments(designed(1.0, 3, coordinates=28, knots=9))
     assert for_one_of_many.worst_second_moment() < for_one_of_one.worst_second_moment()
     assert for_one_of_many.worst_variance() > for_one_of_one.worst_variance()
 

@@ -40,7 +40,7 @@ def test_round_numbers_can_be_skipped_but_not_far(store):
     assert round_numbers.last_number(store) == last
 
 
-NO_NOISE = {"privacy_eval_type": "NOT_ENCRYPT"}
+NO_NOISE = {"no_noise": True}
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,10 @@ NO_NOISE = {"privacy_eval_type": "NOT_ENCRYPT"}
         ("fedsgd", {"batch": 33}),  # of 32 records at most
         ("fedsgd", {"reports": 10, "group": 11}),
         ("fedsgd", {"epsilon": "much"}),
-        ("infer", {"epsilon": "21"}),  # above 20
-        ("infer", {"laplace_eval_eps": "11", "answer": "label"}),  # half of the true epsilon
-        ("infer", {"noise": 0.5, **NO_NOISE}),
+        ("infer", {"epsilon": "21", "answer": "label"}),  # 20 at most
         ("infer", {"score_rounds": 2}),  # of a classifier, which is not named
-        ("infer", {"eval_type": "SILHOUETTE_WITH_ITSELF", "answer": "label"}),
-        ("infer", {"cluster_client_num": 1}),
+        ("infer", {"score": "silhouette-self", "answer": "label"}),
+        ("infer", {"clients": 1}),
         ("infer", {"epsilon": "1", **NO_NOISE}),
         ("infer", {"epsilons": "1:1", **NO_NOISE}),
     ],
@@ -67,7 +65,7 @@ def test_invalid_options_of_an_algorithm_are_refused(algorithm, named):
 @pytest.mark.parametrize(
     "named",
     [
-        {"interval": -1.0},
+        {"every": "-1"},
         {"share": 1.5},
         {"quorum": 0.0},
         {"deadline": float("nan")},
@@ -80,20 +78,20 @@ def test_invalid_options_of_a_run_are_refused_by_name(named):
         RunOptions.parse("fedsgd", named, ALGORITHMS, served=True)
 
 
-WINE = {"dataset": "wine"}  # 178 records of 13 attributes
+WINE = {"data": "wine"}  # 178 records of 13 attributes
 
 
 @pytest.mark.parametrize(
     ("algorithm", "fleet", "named"),
     [
-        ("collect", "emulated:4", {**WINE, "clients": 3}),  # a board would have none
-        ("collect", "emulated:2", {**WINE, "k": 14}),
-        ("collect", "nowhere", WINE),
-        ("infer", "simulated:75", {"dataset": "diabetes"}),  # which has no classes
-        ("infer", "emulated:2", {"cluster_client_num": 76}),  # of 75
+        ("values", "emulated:4", {**WINE, "clients": 3}),  # a board would have none
+        ("values", "emulated:2", {**WINE, "k": 14}),
+        ("values", "nowhere", WINE),
+        ("infer", "simulated:75", {"data": "diabetes"}),  # which has no classes
+        ("infer", "emulated:2", {"clients": 76}),  # of 75
         ("infer", "simulated:75", {"epsilon": "0.000001"}),
         ("infer", "emulated:1", NO_NOISE),  # no device sends its records as they are
-        ("infer", "emulated:1", {"noise": 1e-5}),  # a true epsilon of 460,517
+        ("infer", "emulated:1", {"epsilon": "21"}),  # above 20
     ],
 )
 def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
@@ -110,9 +108,9 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "infer --classifier runs/a --held-out 0.5",
         "collect --unit record --epsilon 2",
         "collect --unit 60 --records 50",
-        "collect --life 2",
+        "collect --run-epsilon 2",
         "plan --epsilon 0",
-        "plan --dataset diabetes --model logistic --reports 100",
+        "plan --data diabetes --model logistic --reports 100",
         "plan --devices 2 --epsilon 2",
         "card design duchi --epsilon nan",
         "card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp",

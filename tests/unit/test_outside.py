@@ -31,10 +31,10 @@ from ternhost.run.round_loop import RoundLoop
 from ternhost.store.store import Store
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
-TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
+TRAIN = ["train", "--data", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
 SIGNS = [
     *TRAIN,
-    *["signs", "--dead-zone", "0.01", "--mechanism", "flipped", "--flip", "0.2"],
+    *["signs", "--dead-zone", "0.01", "--mechanism", "flipped"],
 ]
 SIMULATED = ["--fleet", "simulated:100", "--no-report"]
 
@@ -81,7 +81,6 @@ def test_an_algorithm_with_adam_trains(outside, tern):
     assert (result["algorithm"], result["mechanism"]) == ("signs", "flipped")
     assert result["optimiser"] == "adam"
     assert result["options"]["dead_zone"] == 0.01
-    assert result["options"]["mechanism_options"] == {"flip": 0.2}
     assert (result["rounds"], result["reports"]) == (10, 100)
 
 
@@ -103,9 +102,8 @@ def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
 @pytest.mark.parametrize(
     "words",
     [
-        [*SIGNS, "--flip", "0.7"],  # a half at most
         [*SIGNS, "--records", "2"],  # an option of fedavg
-        [*TRAIN, "--flip", "0.1"],  # an option of the mechanism flipped
+        [*SIGNS, "--flip", "0.1"],  # an option of the mechanism, for `tern card design`
     ],
 )
 def test_wrong_options_of_extensions_are_refused_like_tern_s_own(outside, tern, words):
@@ -161,7 +159,7 @@ def test_a_driver_from_outside_runs_rounds(outside, tern, board_in_a_folder):
     files in a folder, trains over two rounds of six devices.
     """
     fleet, board = board_in_a_folder
-    two_rounds = ["--dataset", "iris", "--reports", "12", "--group", "6", "--epsilon", "8"]
+    two_rounds = ["--data", "iris", "--reports", "12", "--group", "6", "--epsilon", "8"]
 
     result = tern("train", *two_rounds, *fleet)
 

@@ -117,7 +117,7 @@ def train():
     with Store("keys.sqlite") as store:
         provision.provision_fleet(store, [board], rows, [Policy(2_000_000, 20_000_000)])
     fleet = ["--fleet", f"port:inprocess:{board}", "--store", "keys.sqlite", "--no-report"]
-    learning = ["fedsgd", "--dataset", "iris", "--reports", "1"]
+    learning = ["fedsgd", "--data", "iris", "--reports", "1"]
     return ["train", *fleet, *learning, "--json"]
 
 

@@ -79,7 +79,7 @@ def sample(tmp_path_factory):
 @pytest.fixture(scope="module")
 def planned_fleet(sample):
     """The plan of a fleet of 20 boards with 60 records each, by rounds."""
-    words = f"plan --devices 20 --records 60 --life 2 --runs 2 --workers 1 --data {sample} --json"
+    words = f"plan --devices 20 --records 60 --run-epsilon 2 --runs 2 --workers 1 --data {sample} --json"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(words.split()) == 0
     return json.loads(printed.getvalue())
@@ -165,7 +165,7 @@ def test_the_command_plans_rounds_of_years_as_the_guide_shows(tern):
     """The privacy account that the planning guide shows for two years of hourly rounds is, line by
     line, what its command prints.
     """
-    words = "plan --years 2 --every 1h --life 10 --runs 2 --workers 1 --reports 30,300"
+    words = "plan --years 2 --every 1h --run-epsilon 10 --runs 2 --workers 1 --reports 30,300"
     printed = tern(*words.split(), "--goal", "0.6").out
     guide = (Path(__file__).parents[2] / "docs/guides/planning.md").read_text()
     # The guide shows the account from this line (2 years of hours) up to that one.
@@ -182,7 +182,7 @@ def test_the_command_plans_rounds_of_years_as_the_guide_shows(tern):
         "--years 2 --every 1h --epsilon 3",
         "--years .1 --every 8w",
         "--years 40 --every 1s",
-        "--years 2 --every 1h --life .1",
+        "--years 2 --every 1h --run-epsilon .1",
     ],
     ids=[
         "no interval",

@@ -64,7 +64,7 @@ def without_unix(tmp_path):
     return run
 
 
-TRAIN = "train|--fleet|simulated:200|--reports|200|--group|100|--dataset|synthetic-logistic"
+TRAIN = "train|--fleet|simulated:200|--reports|200|--group|100|--data|synthetic-logistic"
 WITHOUT_BOARDS = (
     "card|design|duchi|--epsilon|1|-o|mein é.card",
     "card|show|mein é.card",

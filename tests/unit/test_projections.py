@@ -209,7 +209,7 @@ def test_fedsgd_takes_projections_and_learns_their_radius():
     coordinates.
     """
     options = {
-        "dataset": "synthetic-logistic",
+        "data": "synthetic-logistic",
         "epsilon": "4",
         "reports": 20_000,
         "mechanism": projections.NAME,

@@ -196,7 +196,7 @@ def test_a_link_that_a_board_could_not_use_is_refused(link_files, option):
 )
 def test_options_are_settings_in_the_file_of_the_fleet(tmp_path, options, settings):
     path, fleet = tmp_path / storage.FLEET, FleetKey(bytes(range(32)), epoch=5)
-    path.write_bytes(member("--dataset", "iris", *options).fleet_file(fleet))
+    path.write_bytes(member("--data", "iris", *options).fleet_file(fleet))
     assert storage.read_fleet(str(path)) == (fleet.key, *settings)
 
 

@@ -73,7 +73,7 @@ def test_the_estimate_equals_the_gradient_at_any_range(range_):
     """Devices report gradients clipped to tau = 2**-range. The mean that the host estimates from
     one round is the true mean of the clipped gradients, and its 95 % intervals cover it.
     """
-    options = {"epsilon": "8", "k": 6, "reports": 18_000, "group": 18_000, "range": str(range_)}
+    options = {"epsilon": "8", "k": 6, "reports": 18_000, "group": 18_000, "clip": str(range_)}
     algorithm = begin("fedsgd", 20_000, **options)
     driver = fleet_of(algorithm)
 

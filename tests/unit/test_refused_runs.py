@@ -79,13 +79,13 @@ def assert_nothing_is_left(rounds=1):
 @pytest.mark.parametrize(
     ("board", "words"),
     [
-        ({}, "train --dataset iris --rounds 40"),  # its records have another dimension
+        ({}, "train --data iris --rounds 40"),  # its records have another dimension
         (
             {"measure": RHO, "unit": 2},
-            "train --unit record --records 20 --life .1",
+            "train --unit record --records 20 --run-epsilon .1",
         ),
         ({"largest": 1_000_000}, "train --rounds 3"),  # a report costs 2
-        ({"largest": 1_000_000}, "collect --dataset iris"),
+        ({"largest": 1_000_000}, "collect --data iris"),
     ],
     ids=["dimension", "unit", "policy", "collect"],
 )
@@ -108,7 +108,7 @@ def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(
     with monkeypatch.context() as patched:
         watcher = Watcher(status=interrupt)
         patched.setattr("ternhost.cli.progress.ProgressPrinter.watcher", lambda self: watcher)
-        words = [*fleet(), "--dataset", "iris", "--rounds", "40", "--name", "mine"]
+        words = [*fleet(), "--data", "iris", "--rounds", "40", "--name", "mine"]
         tern("train", *words, code=errors.INTERRUPTED)
 
     tern("resume", "mine", code=errors.REFUSED)

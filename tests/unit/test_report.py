@@ -34,7 +34,7 @@ def result(**changes):
         "algorithm": "fedsgd",
         "task": "classification",
         "optimiser": "averaging",
-        "learning_rate": 0.5,
+        "rate": 0.5,
         "measure": "accuracy",
         "measures": ["accuracy"],
         "accuracy": 0.8975,
@@ -66,7 +66,7 @@ def result(**changes):
         "features": ["constant", "delay <&> 'weather'"],
         "weights": [-0.5, 1.25],
         "options": {
-            "dataset": "flights",
+            "data": "flights",
             "model": "logistic",
             "epsilon": "2",
             "epsilons": None,

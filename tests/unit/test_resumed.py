@@ -19,26 +19,27 @@ from ternhost.run.run import Run
 from ternhost.store.store import Store
 
 PERSONAL = "1:0.5,2:0.3,4:0.2"
-FEDSGD = {"dataset": "toy", "reports": 600, "group": 100}
+CHOSEN = "0.125:2:0.5,0.25:8:0.3,0.5:16:0.2"  # with a clipping bound of each class
+FEDSGD = {"data": "toy", "reports": 600, "group": 100}
 CASES = {
     **{f"fedsgd with {name}": ("fedsgd", FEDSGD | {"optimiser": name}) for name in OPTIMISERS},
     "personalised fedsgd": ("fedsgd", FEDSGD | {"epsilons": PERSONAL}),
-    "svm": ("fedsgd", FEDSGD | {"model": "svm", "mechanism": "pm-sub", "levels": 7, "k": 2}),
+    "svm": ("fedsgd", FEDSGD | {"model": "svm", "mechanism": "pm-sub", "k": 2}),
     "fedavg": (
         "fedavg",
-        {"dataset": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"},
+        {"data": "toy", "clients": 60, "rounds": 7, "share": 0.3, "epsilon": "8"},
     ),
     "personalised fedavg": (
         "fedavg",
-        {"dataset": "toy", "choices": "both", "rounds": 7, "share": 0.3},
+        {"data": "toy", "epsilons": CHOSEN, "rounds": 7, "share": 0.3},
     ),
-    "collect": ("collect", {"dataset": "people", "epsilon": "10"}),
-    "personalised collect": (
-        "collect",
-        {"dataset": "people", "epsilons": "4:0.5,10:0.5"},
+    "values": ("values", {"data": "people", "epsilon": "10"}),
+    "personalised values": (
+        "values",
+        {"data": "people", "epsilons": "4:0.5,10:0.5"},
     ),
-    "infer": ("infer", {"dataset": "iris", "epsilon": "8"}),
-    "personalised infer": ("infer", {"dataset": "iris", "epsilons": PERSONAL}),
+    "infer": ("infer", {"data": "iris", "epsilon": "8"}),
+    "personalised infer": ("infer", {"data": "iris", "epsilons": PERSONAL}),
 }
 
 
@@ -90,7 +91,7 @@ def test_an_algorithm_continues_exactly_from_its_state(case):
 def test_the_state_of_another_model_is_refused(case):
     name, options = CASES[case]
     few_clients = {"clients": 10} if name == "fedavg" else {"reports": 60, "group": 10}
-    on_wine = begin(name, 600, **options | few_clients | {"dataset": "wine"})
+    on_wine = begin(name, 600, **options | few_clients | {"data": "wine"})
     with pytest.raises(UsageError, match="another dimension"):
         on_wine.restore(begun(case).state())
 
@@ -106,7 +107,7 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
     path = tmp_path / "store.sqlite"
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
-    options = ALGORITHMS["fedavg"].Options(dataset="toy")
+    options = ALGORITHMS["fedavg"].Options(data="toy")
     with Run.begin(
         RunOptions("fedavg", options, "port:/dev/null"), Place("own", store=path)
     ) as run:

@@ -28,7 +28,7 @@ from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
 QUIET = ["--no-report", "--quiet"]
-FOUR_ROUNDS_OF_40 = ["--dataset", "iris", "--reports", "40", "--group", "10", *QUIET]
+FOUR_ROUNDS_OF_40 = ["--data", "iris", "--reports", "40", "--group", "10", *QUIET]
 SIMULATED = ["--fleet", "simulated:40", *FOUR_ROUNDS_OF_40]
 BOARDS = ["--fleet", "inprocess:2", *FOUR_ROUNDS_OF_40]
 
@@ -260,7 +260,7 @@ def test_a_round_reads_nothing_of_earlier_ones(command, sql_statements):
     """A run of many rounds does not get slower: the number of SQL statements grows in proportion to
     the number of rounds, and not with its square.
     """
-    one_report_a_round = ["train", "--fleet", "inprocess:1", "--dataset", "iris", "--group", "1"]
+    one_report_a_round = ["train", "--fleet", "inprocess:1", "--data", "iris", "--group", "1"]
     count_by_rounds = {}
     for rounds in (12, 6):
         sql_statements.clear()
@@ -291,7 +291,7 @@ def provisioned(here):
         with Store("keys.sqlite") as store:
             provision.provision_fleet(store, boards, rows, policies)
         ports = ",".join(f"inprocess:{board}" for board in boards)
-        fleet = ["--fleet", f"port:{ports}", "--store", "keys.sqlite", "--dataset", "iris"]
+        fleet = ["--fleet", f"port:{ports}", "--store", "keys.sqlite", "--data", "iris"]
         return [*fleet, "--no-report"]
 
     return make
@@ -404,7 +404,7 @@ def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
     """The report of a run is an HTML page that can be sent to somebody: it loads nothing from
     elsewhere, and contains all pictures, which lie beside it as PNG files too.
     """
-    result = command(*words.split(), "--dataset", "iris", "--quiet", code=0).result
+    result = command(*words.split(), "--data", "iris", "--quiet", code=0).result
     source = Path(result["report"]).read_text()
 
     # No element and no style refers to another file; links lead to places of the page.

@@ -25,7 +25,7 @@ from ternhost.run.status import END, Watcher
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
 
-SIMULATED = ["--fleet", "simulated:60", "--dataset", "iris"]
+SIMULATED = ["--fleet", "simulated:60", "--data", "iris"]
 FLEET = [*SIMULATED, "--store", "s.sqlite", "--no-report"]
 
 
@@ -91,7 +91,7 @@ def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
     the cost of a round. After SIGTERM it ends in good order, and states the cost of those it has
     asked.
     """
-    words = [*warm.TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
+    words = [*warm.TERN, "serve", *FLEET, "--every", "0.01", "--json"]
     with warm.Popen(words, stdout=subprocess.PIPE, text=True) as served:
         lines = []
         for line in served.stdout:
@@ -111,7 +111,7 @@ def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
 
 
 def served(watcher=None, deadline=60.0, **schedule):
-    learning = Options(dataset="iris")
+    learning = Options(data="iris")
     options = RunOptions(
         "fedsgd", learning, "inprocess:1", Terms(deadline=deadline), Schedule(**schedule)
     )

@@ -18,7 +18,7 @@ from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
-FLEET = ["--fleet", "simulated:50", "--dataset", "iris", "--no-report"]
+FLEET = ["--fleet", "simulated:50", "--data", "iris", "--no-report"]
 RUN = ["train", *FLEET, "--reports", "50", "fedsgd", "--epsilon", ".1", "--json"]
 STORED = [*RUN, "--store", "f.sqlite"]
 
@@ -70,7 +70,7 @@ def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
 
 
 @pytest.mark.parametrize(
-    "words", ["collect --clients 10", "infer --cluster-client-num 10", "train --reports 10"]
+    "words", ["collect --clients 10", "infer --clients 10", "train --reports 10"]
 )
 def test_only_the_clients_that_were_asked_have_told(words, tern, store):
     """Of 50 simulated clients, each command asks 10. The store then counts privacy loss for 10

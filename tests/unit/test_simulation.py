@@ -12,7 +12,7 @@ def test_a_simulated_learner_learns_what_a_run_learns(here):
     """Experiments simulate learners without files, stores and commands. With the same seed, they
     learn exactly the weights of a whole run.
     """
-    options = {"dataset": "breast-cancer", "reports": 400, "group": 50, "k": 1, "seed": 3}
+    options = {"data": "breast-cancer", "reports": 400, "group": 50, "k": 1, "seed": 3}
     learned = simulating.run("fedsgd", "simulated:400", epsilon="4", **options)["weights"]
 
     learner = simulating.begin("fedsgd", 400, epsilon="4", **options)

@@ -28,7 +28,9 @@ def deadline_of(store):
     """`deadline_of(notes, interval=..., deadline=...)`: the deadline with which rounds are served."""
 
     def deadline(notes, interval=4000, **terms):
-        options = RunOptions("fedsgd", None, "mqtt:x", Terms(**terms), Schedule(interval=interval))
+        options = RunOptions(
+            "fedsgd", None, "mqtt:x", Terms(**terms), Schedule(every=str(interval))
+        )
         return fit_deadline_to_sleepers(options, store, Watcher(note=notes.append)).terms.deadline
 
     return deadline

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("here")
     [("iris", 40_000, 0.8), ("wine", 40_000, 0.85), ("digits", 300_000, 0.85)],
 )
 def test_classes_are_learned(name, reports, least):
-    options = {"dataset": name, "model": "softmax", "reports": reports, "epsilon": "4"}
+    options = {"data": name, "model": "softmax", "reports": reports, "epsilon": "4"}
     accuracies = []
     for seed in range(1, 4):
         algorithm = finished(begin("fedsgd", reports, **options, seed=seed))
@@ -25,7 +25,7 @@ def test_classes_are_learned_by_local_training(name, least):
     """In federated averaging (fedavg), clients train on their own records and report how weights
     moved. With little noise, a softmax model of three classes learns well; the mean of three seeds.
     """
-    run = {"dataset": name, "model": "softmax", "epsilon": "20", "rounds": 20, "share": 1.0}
+    run = {"data": name, "model": "softmax", "epsilon": "20", "rounds": 20, "share": 1.0}
     local = {"records": 4, "local_rate": 1, "tau": 0.5}
     accuracies = []
     for seed in range(1, 4):

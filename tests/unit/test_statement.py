@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("here", "coarse")
 CARD = mechanisms.design("three-outputs", 1).card
 REPORT = ReportKind.of(cards.decode(CARD))
 SUMS = ReportKind(30_000, gaussian=True, unit=60)
-TRAIN = ["train", "--dataset", "iris", "--fleet", "simulated:30", "--no-report", "--quiet"]
+TRAIN = ["train", "--data", "iris", "--fleet", "simulated:30", "--no-report", "--quiet"]
 
 
 def facts_of(report, **changes):
@@ -158,10 +158,10 @@ def guarantees_in(result):
 @pytest.mark.parametrize(
     "words",
     [
-        "train --dataset iris --fleet simulated:30 --unit record --records 3 --life 1",
-        "train --dataset iris --fleet simulated:30 --epsilons 1:0.5,2:0.5",
-        "collect --dataset wine --fleet simulated:50",
-        "infer --dataset iris --fleet simulated:50",
+        "train --data iris --fleet simulated:30 --unit record --records 3 --run-epsilon 1",
+        "train --data iris --fleet simulated:30 --epsilons 1:0.5,2:0.5",
+        "collect --data wine --fleet simulated:50",
+        "infer --data iris --fleet simulated:50",
     ],
     ids=["of a record", "of classes", "collect", "infer"],
 )
@@ -207,7 +207,9 @@ def test_what_a_board_has_paid_is_told(board, tern):
     by the board's own ledger: what has been paid so far, nearly all of that 1, and the whole
     budget. The statement of the run ends with the same budget.
     """
-    words = f"train --fleet port:{board} --store keys.sqlite --unit record --records 5 --life 1"
+    words = (
+        f"train --fleet port:{board} --store keys.sqlite --unit record --records 5 --run-epsilon 1"
+    )
     tern(*words.split(), "--name", "mine", "--no-report", "--quiet")
 
     paid, budget = guarantees_of(tern, board)

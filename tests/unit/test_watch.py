@@ -28,7 +28,7 @@ from ternhost.store.store import Store
 from ternhost.watch.summary import summary_of
 from ternhost.watch.terminal_view import Drawn
 
-FLEET = ["--fleet", "simulated:60", "--dataset", "iris"]
+FLEET = ["--fleet", "simulated:60", "--data", "iris"]
 SERVE = ["serve", *FLEET, "--store", "s.sqlite", "--no-report", "--quiet"]
 
 pytestmark = pytest.mark.usefixtures("here")

@@ -50,7 +50,7 @@ def everything(tmp_path_factory):
     """The names of all figures of a run with boards and refusals: (name, pairs of labels)."""
     directory = tmp_path_factory.mktemp("served")
     path = directory / "store.sqlite"
-    fleet = f"--fleet simulated:60 --dataset iris --store {path} --rounds 2"
+    fleet = f"--fleet simulated:60 --data iris --store {path} --rounds 2"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         assert main(["serve", *fleet.split(), "--no-report", "--quiet"]) == 0

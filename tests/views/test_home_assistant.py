@@ -32,7 +32,7 @@ def two_boards(directory, micropython):
 
 def serve(path, broker, *words):
     """`tern serve` for these boards, as a process."""
-    words = ("--dimension", D, "--card", path.parent / "card", "--k", K, *words)
+    words = ("--data", f"devices:{D}", "--card", path.parent / "card", "--k", K, *words)
     return rig.Train(
         "--store", path, "--fleet", f"mqtt:{broker}", *words, cwd=path.parent, command="serve"
     )
@@ -95,7 +95,7 @@ def messages_about_six_reports(home):
 def served(fleet, serving):
     """A host that serves the fleet and shows it to Home Assistant."""
     mosquitto, _, path = fleet
-    return serving(path, mosquitto.directory, "--interval", "1", "--home-assistant")
+    return serving(path, mosquitto.directory, "--every", "1", "--home-assistant")
 
 
 @pytest.mark.usefixtures("served")

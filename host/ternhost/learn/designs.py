@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern import card as cards
-from tern.ledger import MAX_BUDGET
+from tern.fixed import MAX_EPSILON
 from ternhost.count.disclosures import ReportCounts
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
@@ -90,10 +90,11 @@ class DeviceClass:
     tau: float | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "list[DeviceClass]":
+    def parse(cls, text: str, most: int = MAX_EPSILON) -> "list[DeviceClass]":
         """Parse the option --epsilons, such as "1:0.5,4:0.5" or "0.25:2:0.5,0.5:8:0.5".
 
-        Each part is EPSILON:SHARE or TAU:EPSILON:SHARE. Raises UsageError.
+        Each part is EPSILON:SHARE or TAU:EPSILON:SHARE. most: the largest epsilon of a report, in
+        millionths. Raises UsageError.
         """
         classes = []
         for tau_and_epsilon, share in parse_shares(text):
@@ -104,7 +105,7 @@ class DeviceClass:
                 if tau is None:
                     text = f"{tau_text!r} is no bound to clip values to"
                     raise UsageError(text, hint="such as 0.25:2:0.5 for TAU:E:SHARE")
-            micro_epsilon = parse_epsilon(epsilon, MAX_BUDGET, "--epsilons")
+            micro_epsilon = parse_epsilon(epsilon, most, "--epsilons")
             classes.append(cls(micro_epsilon, share, tau))
         return classes
 
@@ -332,6 +333,11 @@ class BudgetOptions(OptionGroup):
     epsilon: str = in_privacy("2", metavar="E")
     epsilons: str | None = in_privacy(None, metavar="E:SHARE,...", instead_of=("epsilon",))
 
+    @property
+    def most_epsilon(self) -> int:
+        """The largest epsilon of a class of devices, in millionths."""
+        return MAX_EPSILON
+
     def check(self) -> None:
         self.classes()
 
@@ -342,7 +348,7 @@ class BudgetOptions(OptionGroup):
         """
         if self.epsilons is None:
             return [DeviceClass(parse_epsilon(self.epsilon))]
-        classes = DeviceClass.parse(self.epsilons)
+        classes = DeviceClass.parse(self.epsilons, self.most_epsilon)
         has_taus = any(device_class.tau is not None for device_class in classes)
         if has_taus and not self.takes_taus:
             text = (

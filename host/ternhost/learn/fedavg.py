@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tern.fixed import MAX_EPSILON
 from tern.wire import LOCAL, LOCAL_SOFTMAX, MAX_BATCH, MAX_EXPONENT, MAX_RATE, MAX_TAU
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
@@ -88,6 +89,14 @@ class Options(MechanismOptions, LearningOptions):
         for device_class in self.device_classes():
             tau = device_class.tau or 0.0
             require(FINE <= tau <= most_tau, option_name, must, f"{tau:g}")
+
+    @property
+    def most_epsilon(self) -> int:
+        """The largest epsilon of a class of clients, in millionths: that of a card for each weight.
+
+        Reports of all weights may cost more than one card, as those of the paper do.
+        """
+        return MAX_EPSILON * (self.named_k or 1)
 
     def device_classes(self) -> list[DeviceClass]:
         """Return the classes of clients that the options name, each with an epsilon and a tau.

@@ -464,7 +464,7 @@ class FedSGD(Learning):
         lines = super().summary(result)
         if result["taus"]:
             chosen_by = "tau, by --range"
-            if result["options"]["range"] == "auto":
+            if result["options"]["clip"] == "auto":
                 chosen_by = "tau, chosen by --range auto"
             bound = "+-"  # each value was clipped
             if result["mechanism"] == projections.NAME:  # or the norm of a whole gradient
