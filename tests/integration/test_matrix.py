@@ -30,7 +30,7 @@ RUNS = {
         {"epsilon": "8", "clients": CLIENTS, "records": 1, "rounds": 2, "share": 0.5},
         2,
     ),
-    "collect": ("collect", {"epsilon": "8", "clients": CLIENTS}, 1),
+    "values": ("values", {"epsilon": "8", "clients": CLIENTS}, 1),
     "infer": ("infer", {"epsilon": "20", "clients": CLIENTS}, 1),
 }
 

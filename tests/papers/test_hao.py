@@ -37,7 +37,7 @@ def test_the_more_often_reports_count_the_larger_is_the_error():
 @pytest.mark.parametrize("number", ["1", "2", "3"])
 def test_figures_are_about_the_named_data_set(number):
     for cell in hao.FIGURES[number].cells(Options("diabetes", quick=True)):
-        assert "diabetes" in (cell.arguments.get("data"), cell.arguments.get("source"))
+        assert "diabetes" in (cell.arguments.get("dataset"), cell.arguments.get("source"))
 
 
 @pytest.mark.parametrize(("unit", "cost"), [(0.1, "0.972"), (0.5, "4.65"), (1.0, "9.04")])

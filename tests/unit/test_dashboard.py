@@ -395,9 +395,9 @@ def test_a_port_that_is_taken_is_refused(tmp_path, tern, monkeypatch):
     scope="module",
     params=[
         ("fedsgd", {"reports": 40, "group": 20, "epsilons": "1:0.5,4:0.5"}),
-        ("collect", {"clients": 20}),
+        ("values", {"clients": 20}),
     ],
-    ids=["personal fedsgd", "collect"],
+    ids=["personal fedsgd", "values"],
 )
 def ended(request, tmp_path_factory):
     """A run on iris: its references at its start, its result and its last snapshot."""

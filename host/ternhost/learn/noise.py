@@ -48,7 +48,9 @@ class NoiseOptions(BudgetOptions):
         """Raise UsageError if an option says how much noise there is, and another that there is none."""
         names_noise = self.epsilons is not None or self.epsilon != type(self).epsilon
         if self.no_noise and names_noise:
-            raise UsageError("--no-noise leaves no epsilon", hint="leave out --epsilon or --no-noise")
+            raise UsageError(
+                "--no-noise leaves no epsilon", hint="leave out --epsilon or --no-noise"
+            )
 
     def classes(self) -> list[DeviceClass]:
         """Return the classes of clients (those with the same epsilon).

@@ -197,7 +197,7 @@ def text_lines(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]
         years = "year"
     lines = [
         f"{rounds}, one every {every} for {summary['years']:g} {years}; "
-        f"(epsilon {summary['run_epsilon']:g}, delta {delta:g}) of all rounds protects {protected(DEVICE)}:",
+        f"(epsilon {summary['run_epsilon']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
         f"  {'ledger':<12} {'epsilon a round':<16} "
         f"what all reports really tell, exactly, at delta {delta:g}",
     ]
