@@ -37,17 +37,30 @@ class Hidden:
         items[:] = items[:: self.every]
 
 
+def command_lines():
+    """The words of each command and, if it groups others, of each of its verbs."""
+    from ternhost.cli.tree import COMMANDS
+    from ternhost.command import CommandGroup
+
+    for name in (*COMMANDS, *COMMANDS.missing):
+        yield [name]
+        with contextlib.suppress(ModuleNotFoundError):
+            command = COMMANDS.get(name)
+            if isinstance(command, CommandGroup):
+                yield from ([name, verb] for verb in command.verbs)
+
+
 def commands_without_help():
     """The names of commands that cannot show their help, "tern" for that of all."""
-    from ternhost.cli import COMMANDS, main
+    from ternhost.cli import main
 
     missing = []
-    for words in [[], *([name] for name in (*COMMANDS, *COMMANDS.missing))]:
+    for words in [[], *command_lines()]:
         shown = io.StringIO()
         with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):
             main([*words, "--help"])
         if not shown.getvalue():
-            missing += words or ["tern"]
+            missing.append(" ".join(words) or "tern")
     return missing
 
 
@@ -62,7 +75,8 @@ def main():
         sys.exit(f"{part} can still be imported")
     if files:
         sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", *files], plugins=[hidden]))
-    print(*sorted(commands_without_help()))
+    for words in sorted(commands_without_help()):
+        print(words)
 
 
 if __name__ == "__main__":

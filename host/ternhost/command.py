@@ -75,13 +75,14 @@ class CommandGroup:
     def add_parser(self, subparsers: Any, verb: str | None = None) -> None:
         """Add the parser of the command: with all verbs, or only with the named one.
 
-        A verb whose module cannot be imported is listed with a text that says so.
+        Of all verbs, one whose module cannot be imported is listed with a text that says so. Raises
+        ModuleNotFoundError if that is the named one.
         """
         actions = add_group(subparsers, self.name, self.summary, self.example)
-        names = list(self.verbs)
         if verb is not None and verb in self.verbs:
-            names = [verb]
-        for name in names:
+            import_module(self.verbs[verb]).add_parser(actions)
+            return
+        for name in self.verbs:
             try:
                 import_module(self.verbs[name]).add_parser(actions)
             except ModuleNotFoundError as error:

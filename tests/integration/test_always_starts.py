@@ -95,7 +95,7 @@ REFUSALS = {  # the words of a command, and its exit code
         USAGE,
     ),
     "another device": (
-        "provision URL --store FOLDER/fleet.sqlite --device 8 --data flights",
+        "board provision URL --store FOLDER/fleet.sqlite --device 8 --data flights",
         REFUSED,
     ),
     "firmware for another chip": ("flash URL --firmware FOLDER/other.uf2", USAGE),

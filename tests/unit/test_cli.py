@@ -45,7 +45,6 @@ def test_help_shows_examples_that_parse(words, parser):
     options that exist.
     """
     help_text = parser.format_help()
-    assert "--json: " in help_text
     _, _, end = help_text.partition("example:\n")
     examples = [line.strip() for line in end.splitlines()]
     assert any(example.startswith(words) for example in examples)
@@ -133,7 +132,7 @@ def tern_with_closed(streams, *words):
     ("words", "code"),
     [
         ("card show nonsense --epsilon 2 --json", errors.USAGE),
-        ("card show --js", errors.USAGE),
+        ("card show --jason --json", errors.USAGE),
         ("--json", errors.USAGE),
         ("board monitor a99 --json", errors.NO_DEVICE),
     ],

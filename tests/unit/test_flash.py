@@ -192,7 +192,7 @@ FILES_ELSEWHERE, FILES_NOWHERE = [application(0x2F0000)], [application(0x3F0000)
         "files elsewhere, no table",
         "reaches into the files",
         "FAT",
-        "flash of 8 MB",
+        "board flash of 8 MB",
         "header of 1 MB",
         "another chip",
     ],

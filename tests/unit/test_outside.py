@@ -102,12 +102,13 @@ def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
 @pytest.mark.parametrize(
     "words",
     [
-        [*SIGNS, "--records", "2"],  # an option of fedavg
-        [*SIGNS, "--flip", "0.1"],  # an option of the mechanism, for `tern card design`
+        ["card", "design", "flipped", "--epsilon", "8", "--flip", "0.7"],  # a half at most
+        [*SIGNS, *SIMULATED, "--records", "2"],  # an option of fedavg
+        [*TRAIN, *SIMULATED, "--flip", "0.1"],  # an option of a mechanism, not of a run
     ],
 )
 def test_wrong_options_of_extensions_are_refused_like_tern_s_own(outside, tern, words):
-    refused = tern(*words, *SIMULATED, code=USAGE)
+    refused = tern(*words, code=USAGE)
     assert words[-2] in refused["error"]
 
 

@@ -72,9 +72,9 @@ WITHOUT_BOARDS = (
     f"{TRAIN}|--name|first",
     "runs",
     "watch|--once|runs/first",
-    "device|add|1-3|--store|keys.sqlite",
-    "device|list|--store|keys.sqlite",
-    "devices",
+    "keys|add|1-3|--store|keys.sqlite",
+    "keys|list|--store|keys.sqlite",
+    "board|list",
 )
 
 
@@ -85,11 +85,11 @@ def test_cards_simulated_fleets_and_stores_need_no_module_of_unix(without_unix):
 
 
 def test_the_help_of_a_command_for_boards_needs_no_module_of_unix(without_unix):
-    assert without_unix("up|--help") == []  # help ends the process, with exit code 0
+    assert without_unix("board|up|--help") == []  # help ends the process, with exit code 0
 
 
 def test_a_command_that_needs_unix_says_so(without_unix):
-    ended = without_unix("train|--fleet|emulated:2|--reports|10", "monitor|COM3")
+    ended = without_unix("train|--fleet|emulated:2|--reports|10", "board|monitor|COM3")
     for code, _, err in ended:
         assert code == 2
         assert "needs Linux or macOS" in err

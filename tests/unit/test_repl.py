@@ -66,9 +66,9 @@ def test_a_board_needs_a_firmware_if_it_is_silent_or_only_its_boot_rom_prints(pr
 @pytest.mark.parametrize(
     "command",
     [
-        "deploy PORT",
-        "up PORT --store s.sqlite --device 7 --data flights --yes",
-        "provision PORT --store s.sqlite --device 7 --data flights",
+        "board deploy PORT",
+        "board up PORT --store s.sqlite --device 7 --data flights --yes",
+        "board provision PORT --store s.sqlite --device 7 --data flights",
         "board records PORT",
     ],
 )

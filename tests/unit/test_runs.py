@@ -196,19 +196,9 @@ def test_a_run_can_be_abandoned_for_another(command, interrupted_after_round):
     command("resume", "a", code=errors.USAGE)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["train", "--epsilon", "1"],
-        ["train", "--quorum", "0.5"],
-        ["train", "--fleet", "simulated:300"],
-        ["collect"],
-    ],
-    ids=" ".join,
-)
-def test_a_resumed_run_keeps_its_options(words, command, interrupted_after_round):
+def test_a_resumed_run_keeps_the_fleet_that_tern_made(command, interrupted_after_round):
     interrupted_after_round(1, "train", *SIMULATED, "--name", "a")
-    command(*words, "--resume", "a", code=errors.USAGE)
+    command("resume", "a", "--fleet", "simulated:300", code=errors.USAGE)
     command("resume", "a", "--no-report", "--fleet", "simulated:40", code=0)
 
 

@@ -56,6 +56,8 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             if word == "--":
                 return
+            if takes_all_words(command):
+                return
             if word in subparsers_of(command):
                 command = subparsers_of(command)[word]
             name = word.partition("=")[0]
@@ -76,6 +78,11 @@ class Parser(argparse.ArgumentParser):
             text = f"{name} must be one of {', '.join(known)}, not {value!r}"
         suggestion = did_you_mean(str(value), known)
         raise UsageError(text, hint=f"{suggestion} {help_hint(self.prog)}".strip())
+
+
+def takes_all_words(parser: argparse.ArgumentParser) -> bool:
+    """Return whether an argument of a parser takes the rest of the words, whatever they are."""
+    return any(action.nargs == argparse.REMAINDER for action in parser._actions)
 
 
 def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

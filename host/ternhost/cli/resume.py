@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     text = "the run: its name in runs, its directory, or its store"
     parser.add_argument("run", metavar="RUN", help=text)
     text = "where its boards are now, if they have moved; 'tern fleet kinds' lists the forms"
-    add_option(parser, "--fleet KIND:...", text)
+    add_option(parser, "--fleet KIND", text, metavar="KIND:...")
     text = "continue after round N: for a store restored from a backup, whose boards have seen later rounds"
     add_option(parser, "--after-round N", text, type=int)
     text = "write no pictures and no report.html"

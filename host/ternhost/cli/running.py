@@ -142,14 +142,16 @@ def add_pages_of_learners(
     all_classes = [learner.Options for learner in learners.values()]
     for name, learner in learners.items():
         hints = [f"It also takes the options of '{parser.prog} --help'."]
+        example = learner.example
         if not own_page:
+            example = "--fleet mqtt:my-broker"
             hints.append(f"Those of its own stand in 'tern {learner.command} {name} --help'.")
         child = children.add_parser(
             name,
             help=learner.about,
             usage=f"{parser.prog} {name} [OPTION ...]",
             description=f"{learner.about[:1].upper()}{learner.about[1:]}.",
-            epilog="\n".join([*hints, "example:", f"  {parser.prog} {name} {learner.example}"]),
+            epilog="\n".join([*hints, "example:", f"  {parser.prog} {name} {example}"]),
         )
         child.set_defaults(**{**parser._defaults, "learner": name, "prog": child.prog})
         own_names: set[str] = set()

@@ -146,7 +146,10 @@ def _section(heading: str, texts: Any, width: int) -> list[str]:
 
 def heading_of(name: str) -> str:
     """Return the heading under which `tern --help` lists a command."""
-    command: Any = COMMANDS.get(name)  # None: its package is missing
+    try:
+        command: Any = COMMANDS.get(name)  # None: its package is missing
+    except ModuleNotFoundError:
+        return _OTHERS
     for attribute in ("heading", "HEADING"):
         if hasattr(command, attribute):
             return str(getattr(command, attribute))

@@ -137,7 +137,7 @@ _TESTED_ON = {
 def add_parser(subparsers: Any) -> None:
     """Add `tern device` and its actions to the commands."""
     summary = "show the identity and state of a board, or of each board of a fleet"
-    example = "tern board info a0\ntern device info --fleet port:a0,a1"
+    example = "tern board info a0\ntern board info --fleet port:a0,a1"
     info = add_command(subparsers, "info", summary, example, run_info)
     summary = "measure how long a board, or each board of a fleet, takes to answer"
     ping = add_command(subparsers, "ping", summary, "tern board ping a0", run_ping)

@@ -190,7 +190,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `tern board list`."""
     summary = "list the boards that are connected, by their USB ids"
     parser = add_command(
-        subparsers, "list", summary, "tern board list\ntern devices --no-ask --json", _run
+        subparsers, "list", summary, "tern board list\ntern board list --no-ask --json", _run
     )
     add_option(parser, "--no-ask", "do not open the ports (opening one resets some boards)")
 

@@ -293,7 +293,7 @@ class Monitor:
 def add_parser(subparsers: Any) -> None:
     """Add `tern board monitor` to the commands."""
     summary = "monitor a board: frames, rates, errors, budget, heap, temperature"
-    example = "tern board monitor a0\ntern monitor a0 --seconds 10 --json"
+    example = "tern board monitor a0\ntern board monitor a0 --seconds 10 --json"
     parser = add_command(
         subparsers, "monitor", summary, example, _run, "print one JSON object at the end"
     )
