@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
         "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only "
         "counts"
     )
-    example = """tern gateway init my-sites --site north --site south --name gateways.example.org
+    example = """tern gateway init my-sites --site north --site south --host gateways.example.org
         tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites"""
@@ -51,25 +51,21 @@ def _add_init(actions: Any) -> None:
         "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add "
         "sites"
     )
-    example = """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
+    example = """tern gateway init my-sites --site north:1-500 --site south:501-900 --host gateways.example.org
         tern gateway init my-sites --site west
-        tern gateway init my-sites --site north --name n1.local --name n2.local --name n3.local"""
+        tern gateway init my-sites --site north --host n1.local --host n2.local --host n3.local"""
     init = add_command(actions, "init", summary, example, run_init)
     init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
+    text = "name or address at which others reach it; for a cluster, one for each node"
+    add_option(init, "--host HOST...", f"{text} (default: localhost)")
     text = (
-        "host name or address at which sites reach the server (default: localhost), or those of a "
-        "cluster's nodes"
-    )
-    add_option(init, "--name HOST...", text)
-    text = (
-        "address on which a server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 "
-        "address, else 0.0.0.0: all of IPv4)"
+        "address to listen on; 0.0.0.0 for all (default: 127.0.0.1 for localhost, :: for an IPv6 "
+        "address, else 0.0.0.0)"
     )
     add_option(init, "--address A", text)
-    text = "port of the server (default: 4222); nodes of a cluster use the next one, too"
-    add_option(init, "--port P", text, type=int)
+    add_option(init, "--port P", "port to listen on (default: 4222)", type=int)
 
 
 def _add_remove(actions: Any) -> None:
@@ -124,7 +120,7 @@ def run_init(args: argparse.Namespace) -> int:
         hint = f"such as: tern gateway init {args.directory} --site north"
         raise UsageError("--site must name a site", hint)
     server = directories.write_gateways(
-        args.directory, args.site, args.name, args.address, args.port
+        args.directory, args.site, args.host, args.address, args.port
     )
     sites = directories.sites_of(args.directory)
     new_sites = [site for site in sites if site not in sites_before]

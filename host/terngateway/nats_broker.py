@@ -38,7 +38,7 @@ class NatsCluster(BrokerKind):
     title = "a cluster of NATS"
     about = "a cluster of NATS servers, which survives the loss of one, in DIR/nodes"
     example = (
-        "tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local"
+        "tern broker config my-cluster --for nats --host n1.local --host n2.local --host n3.local"
     )
     start = "for a cluster, nats-server -c nats.conf in the directory of each node"
     without_run = (
@@ -53,14 +53,18 @@ class NatsCluster(BrokerKind):
     def has(self, directory: Path, access: Access) -> bool:
         return access.is_cluster
 
-    def check_options(self, *, address: bool, bridge: bool) -> None:
-        if address or bridge:
+    def check_options(self, *, address: bool) -> None:
+        if address:
             raise UsageError(
-                "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own "
-                "address, without bridges",
-                hint="boards of a site connect to the cluster itself, and those on USB with "
-                "--relay",
+                "--address is for Mosquitto: nodes of a cluster listen on their own address",
+                hint="leave it out, and name each node with --host",
             )
+
+    def check_bridge(self) -> None:
+        raise UsageError(
+            "a site's own broker is bridged to Mosquitto, and not to a cluster",
+            hint="boards of a site connect to the cluster itself, and those on USB with --relay",
+        )
 
     def check_place(self, directory: Path, names: Sequence[str]) -> None:
         node_count = len(set(names))
@@ -68,8 +72,8 @@ class NatsCluster(BrokerKind):
             raise UsageError(
                 f"a cluster has {_LEAST} nodes or more, not {node_count}: "
                 "most of them must run at any time",
-                hint="name each node: tern broker config DIR --for nats --name n1.local "
-                "--name n2.local --name n3.local",
+                hint="name each node: tern broker config DIR --for nats --host n1.local "
+                "--host n2.local --host n3.local",
             )
 
     def check_users(self, prefixes: Sequence[str]) -> None:

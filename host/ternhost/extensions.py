@@ -241,7 +241,7 @@ class Extension:
 
     @property
     def guests(self) -> Sequence[Guest]:
-        """Programs that may see a fleet on its broker: `tern broker config` has options for each."""
+        """Programs that may see a fleet on its broker: values of `tern broker config --guest`."""
         return ()
 
     @property

@@ -183,8 +183,8 @@ def test_a_missing_key_of_an_authority_is_not_replaced(tmp_path):
         "--site ../etc",  # outside the directory
         "--site a:5-4",  # no ids
         "--site a:1-5 --site b:5-9",  # device 5 of two sites
-        "--site north --name fe80::1",  # an address that means another machine on each network
-        "--site north --name n1.local --name n2.local",  # a cluster of two has no majority
+        "--site north --host fe80::1",  # an address that means another machine on each network
+        "--site north --host n1.local --host n2.local",  # a cluster of two has no majority
     ],
 )
 def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, tern):

@@ -675,7 +675,7 @@ def test_commands_connect_carry_a_question_and_end(tmp_path, number, address):
     sites = tmp_path / "sites"
     init = ["gateway", "init", str(sites), "--site", "north", "--port", str(free_port())]
     if ":" in address and has_ipv6():
-        init += ["--name", "::1", "--address", address]
+        init += ["--host", "::1", "--address", address]
     assert main(init) == OK
     node = node_of(sites)
 

@@ -63,7 +63,7 @@ def test_a_user_of_a_cluster_has_the_rights_that_mosquitto_gives(cluster, name):
     "words",
     [
         "config three --address 0.0.0.0",
-        "config new --for nats --name n1.local --name n2.local",
+        "config new --for nats --host n1.local --host n2.local",
         "config new --for nats --prefix farm.a",
     ],
 )

@@ -142,7 +142,7 @@ class Sites:
         self.cables = [Cable(self.access.port) for _ in SITES]
         for i, (name, cable) in enumerate(zip(SITES, self.cables, strict=True)):
             span = (1 + i * clients, (1 + i) * clients)
-            configuration.add_site(self._place, name, bridge=True, port=free_port(), boards=span)
+            configuration.add_site(self._place, name, bridge=True, port=free_port(), ids=span)
             conf = self.site(name) / CONFIG
             conf.write_text(conf.read_text().replace(f":{self.access.port}\n", f":{cable.port}\n"))
             site_boards = self.boards[i * boards : (i + 1) * boards]

@@ -281,7 +281,7 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
     """
     port = free_port()
     # An emulated board reaches this computer under the second name.
-    names = ("--name", "localhost", "--name", "10.0.2.2")
+    names = ("--host", "localhost", "--host", "10.0.2.2")
     rig.tern("broker", "config", "my-broker", "--port", port, *names, cwd=tmp_path, code=0)
     member = ("--device", 8, "--data", "flights", "--store", "my-broker/store.sqlite")
     authority = ("--authority", "my-broker/authority.der", "--ssid", "air")

@@ -36,7 +36,7 @@ class Bridged:
         central = directory / "broker"
         self.access = configuration.configure(central, self.store, port=free_port())
         self.made = configuration.add_site(
-            central, "lab", bridge=True, port=free_port(), boards=range(1, 4)
+            central, "lab", bridge=True, port=free_port(), ids=range(1, 4)
         )
         self.directory = directory / "copied"
         shutil.copytree(central / "sites" / "lab", self.directory)

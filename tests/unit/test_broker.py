@@ -149,7 +149,7 @@ class Visits(Extension):
 
 @pytest.fixture
 def visitor():
-    """The options of `tern broker config` for a guest, for one test."""
+    """A guest for `tern broker config --guest`, for one test."""
     with EXTENSIONS.lent("visits", Visits()):
         yield
 
@@ -170,13 +170,26 @@ def test_a_guest_is_let_in_stays_and_is_let_out_again(here, tern):
     rights of its own. It stays when the broker is configured again, until its option removes it.
     """
     config = ["broker", "config", "new"]
-    for words in (["--visitor"], ["--port", "1234"], []):
+    for words in (["--guest", "visitor"], ["--port", "1234"], []):
         assert "the visitor reaches it" in tern(*config, *words).out
         assert {"visitor", "publisher"} <= set(passwords(here / "new"))
         access_list = (here / "new" / mosquitto_files.ACCESS).read_text()
         assert "user visitor\ntopic read home/#\ntopic deny tern/round\n" in access_list
-    tern(*config, "--no-visitor")
+    tern(*config, "--guest", "visitor:none")
     assert set(passwords(here / "new")) == {"tern-host"}
+
+
+@pytest.mark.usefixtures("visitor")
+def test_the_topics_of_a_guest_begin_as_its_option_says(here, tern):
+    tern("broker", "config", "new", "--guest", "visitor:house")
+    assert "topic read house/#" in (here / "new" / mosquitto_files.ACCESS).read_text()
+
+
+@pytest.mark.usefixtures("visitor")
+def test_a_guest_that_does_not_exist_is_refused_and_nothing_is_written(here, tern):
+    failed = tern("broker", "config", "new", "--guest", "visitors", code=USAGE)
+    assert "--guest" in failed.err
+    assert not (here / "new").exists()
 
 
 class OtherKind(BrokerKind):
@@ -191,9 +204,12 @@ class OtherKind(BrokerKind):
     def has(self, directory, access):
         return access.host.endswith(".other")
 
-    def check_options(self, *, address, bridge):
-        if address or bridge:
+    def check_options(self, *, address):
+        if address:
             raise UsageError("it has no such option")
+
+    def check_bridge(self):
+        raise UsageError("it has no bridges")
 
     def write(self, directory, access, *, address, boards):
         (directory / "other").write_text(f"{access.host} {boards}")
@@ -227,7 +243,7 @@ def test_another_kind_of_broker_writes_its_own_files(here, tern):
     "words",
     [
         "config one --for other",
-        "config new --bridge lab",
+        "site new lab",
         "run new",
     ],
 )

@@ -1,6 +1,4 @@
-"""`tern broker config --bridge` and `--relay` write the directory of a site and its rights at the
-central broker.
-"""
+"""`tern broker site` writes the directory of a site and its rights at the central broker."""
 
 import json
 import shutil
@@ -9,7 +7,7 @@ import stat
 import pytest
 
 from tern.links import mqtt
-from ternhost.errors import UsageError
+from ternhost.errors import USAGE, UsageError
 from ternhost.provision import keys
 from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration
@@ -53,7 +51,7 @@ def lab(central):
         names=("lab.local",),
         address="0.0.0.0",
         port=8884,
-        boards=range(2, 4),
+        ids=range(2, 4),
     )
     return directory / "sites" / "lab"
 
@@ -86,8 +84,8 @@ def test_only_its_owner_reads_the_secrets_of_a_site(lab):
 def after_new_keys(central, lab, tmp_path):
     """The central directory, after device 5 was added and 3 revoked; a desk has a relay for 4."""
     directory, _ = central
-    configuration.add_site(directory, "lab", boards=range(3, 10))
-    configuration.add_site(directory, "desk", relay=True, boards=range(4, 5))
+    configuration.add_site(directory, "lab", ids=range(3, 10))
+    configuration.add_site(directory, "desk", relay=True, ids=range(4, 5))
     with Store(tmp_path / "store.sqlite") as store:
         keys.add(store, [5, 20])
         keys.revoke(store, [3])
@@ -146,7 +144,7 @@ def test_a_site_for_a_relay_has_only_access_and_passwords(central):
     central broker knows no user for the site.
     """
     directory, device_keys = central
-    configuration.add_site(directory, "desk", relay=True, boards=range(2, 4))
+    configuration.add_site(directory, "desk", relay=True, ids=range(2, 4))
 
     site = directory / "sites" / "desk"
     assert {path.name for path in site.iterdir()} == {AUTHORITY, BOARDS, HOST, "site.json"}
@@ -180,14 +178,66 @@ def test_an_impossible_site_is_refused(central, options):
     [
         {"names": ("shed.local", "10.0.0.7")},  # the central broker
         {"names": ("lab.local",)},
-        {"boards": range(99, 121)},  # device 99 is at the lab
+        {"ids": range(99, 121)},  # device 99 is at the lab
     ],
     ids=["central name", "name of a site", "device"],
 )
 def test_brokers_share_no_name_and_no_device(tmp_path, options):
     configuration.configure(tmp_path, names=("broker.local", "10.0.0.7", "localhost"))
-    lab = {"names": ("lab.local", "localhost"), "boards": range(1, 100)}
+    lab = {"names": ("lab.local", "localhost"), "ids": range(1, 100)}
     configuration.add_site(tmp_path, "lab", bridge=True, **lab)
     with pytest.raises(UsageError):
         configuration.add_site(tmp_path, "shed", bridge=True, **options)
     assert not (tmp_path / "sites" / "shed").exists()
+
+
+# tern broker site
+
+
+@pytest.fixture
+def broker(here, tern):
+    """Add a site to a new broker by the command, and return what it prints as JSON."""
+    tern("broker", "config", "my-broker")
+
+    def add(*words):
+        return tern("broker", "site", "my-broker", *words, "--json").json
+
+    return add
+
+
+def test_a_new_site_has_a_broker_of_its_own_where_the_options_say(broker):
+    site = broker("lab", "--host", "lab.local", "--address", "0.0.0.0", "--port", "8884")
+    assert site["bridge"]
+    assert not site["relay"]
+    assert (site["names"], site["address"], site["port"]) == (["lab.local"], "0.0.0.0", 8884)
+
+
+def test_a_new_site_without_options_has_a_broker_of_its_own(broker):
+    assert broker("lab")["bridge"]
+
+
+def test_a_site_with_a_relay_alone_has_no_broker(broker):
+    site = broker("desk", "--relay")
+    assert site["relay"]
+    assert not site["bridge"]
+
+
+def test_a_site_may_have_a_broker_and_a_relay(broker):
+    site = broker("desk", "--relay", "--host", "desk.local")
+    assert site["relay"]
+    assert site["bridge"]
+
+
+def test_new_ids_change_nothing_else_of_a_site(broker):
+    before = broker("desk", "--relay", "--ids", "1-9")
+    assert broker("desk", "--ids", "20-29") == {**before, "first": 20, "last": 29}
+
+
+def test_the_password_of_a_site_is_not_printed(broker):
+    assert "password" not in broker("lab")
+
+
+def test_a_broker_that_is_not_configured_can_have_no_site(here, tern):
+    failed = tern("broker", "site", "missing", "lab", code=USAGE)
+    assert "tern broker config missing" in failed.err
+    assert not (here / "missing").exists()

@@ -66,7 +66,7 @@ def place(tmp_path_factory, micropython):
     """(directory of a broker that admits Home Assistant, the store, directories of two boards)."""
     path, boards = two_boards(tmp_path_factory.mktemp("home"), micropython)
     place = path.parent / "broker"
-    words = ("--port", free_port(), "--prefix", "farm/a", "--home-assistant", "home")
+    words = ("--port", free_port(), "--prefix", "farm/a", "--guest", "home-assistant:home")
     rig.tern("broker", "config", place, "--store", path, *words, code=0)
     attach(boards, place, path)
     return place, path, boards

@@ -353,7 +353,7 @@ def _same_server(
 ) -> Server:
     """Return the server if the options that are not None agree with it. Raises UsageError."""
     options = (
-        ("--name", " ".join(hosts) or None, " ".join(server.hosts)),
+        ("--host", " ".join(hosts) or None, " ".join(server.hosts)),
         ("--address", address, server.address),
         ("--port", port, server.port),
     )
@@ -411,7 +411,7 @@ def _check_hosts(hosts: Sequence[str], address: str, port: int) -> None:
     is_possible = distinct == 1 or _LEAST_NODES <= distinct <= _MOST_NODES
     if not is_possible or distinct < len(hosts):
         text = f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}"
-        raise UsageError(text, "name each once: --name n1.local --name n2.local --name n3.local")
+        raise UsageError(text, "name each once: --host n1.local --host n2.local --host n3.local")
     check_reached(hosts, address, port)
     for host in hosts:
         if host.lower().startswith("fe80:"):

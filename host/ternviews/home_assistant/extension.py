@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class HomeAssistantExtension(Extension):
-    """`tern broker config --home-assistant` and `tern serve --home-assistant`."""
+    """`tern broker config --guest home-assistant` and `tern serve --home-assistant`."""
 
     name = "home-assistant"
     package = "ternviews"

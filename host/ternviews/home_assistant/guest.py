@@ -10,7 +10,7 @@ class HomeAssistantGuest(Guest):
     name = "home_assistant"
     title = "Home Assistant"
     about = (
-        "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX of its "
+        "Home Assistant, which 'tern serve --home-assistant' shows the fleet; PREFIX is that of its "
         "discovery topics"
     )
     default_prefix = "homeassistant"

@@ -56,8 +56,8 @@ class HomeAssistant(Observer):
 
     name = "home_assistant"
     about = (
-        "show the fleet in Home Assistant, through a broker made by 'tern broker config "
-        "--home-assistant'"
+        "show the fleet in Home Assistant, through a broker of 'tern broker config --guest "
+        "home-assistant'"
     )
 
     def __init__(self, fleet: str) -> None:
@@ -73,7 +73,7 @@ class HomeAssistant(Observer):
                 directory = fleet.removeprefix("mqtt:")
             raise UsageError(
                 "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
-                f"let it: tern broker config {directory} --home-assistant",
+                f"let it: tern broker config {directory} --guest home-assistant",
             )
         self._access = access
         self._fleet_prefix = access.publisher.prefix  # the beginning of the fleet's topics

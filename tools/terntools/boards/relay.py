@@ -56,20 +56,19 @@ Tell = Callable[[str], None]  # gets a sentence for people
 Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
-def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
+def passwords_of(place: Path, access: Access) -> Passwords:
     """Return a function that looks up the password of a board, by the id of its first client.
 
-    It reads the passwords anew in each call, from the first of these that exists: `store`, the file
-    boards.json in `place`, the store of the broker. A store has keys, from which the passwords
-    follow.
+    It reads the passwords anew in each call: from the file boards.json in `place` if there is one,
+    else from the store of the broker. A store has keys, from which the passwords follow.
 
-    place: the directory of a broker or a site. access: to the broker. Raises UsageError if none of
-    the three exists.
+    place: the directory of a broker or a site. access: to the broker. Raises UsageError if neither
+    of the two exists.
     """
     from ternhost.reach.broker.access import BOARDS
 
     password_file = place / BOARDS
-    if not store and password_file.exists():
+    if password_file.exists():
 
         def password_in_file(first: int) -> str | None:
             password: str | None = read_object(password_file).get(mqtt.name(first))
@@ -77,12 +76,11 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
 
         return password_in_file
 
-    key_store = store or access.store
+    key_store = access.store
     if not key_store or not Path(key_store).exists():
         raise UsageError(
             f"there are no passwords of boards in {place}",
-            hint="have the owner of the broker write them: tern broker config DIR --relay SITE; or "
-            "name the --store",
+            hint="have the owner of the broker write them: tern broker site DIR SITE --relay",
         )
 
     def password_of_key(first: int) -> str | None:

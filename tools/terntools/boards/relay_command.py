@@ -19,14 +19,11 @@ def add_parser(subparsers: Any) -> None:
     """Add `tern relay` to the commands."""
     summary = "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C"
     example = """tern relay a0 --broker my-broker
-        tern broker config my-broker --relay desk --boards 20-29
+        tern broker site my-broker desk --ids 20-29 --relay
         tern relay a0,a1 --broker my-broker/sites/desk"""
     parser = add_command(subparsers, "relay", summary, example, _run)
     parser.add_argument("boards", metavar="BOARD[,BOARD...]", help=names.NAMES)
-    place = "directory of the broker, or of a site, from 'tern broker config' (for a site, with --relay SITE)"
-    add_option(parser, "--broker DIR", place, required=True)
-    text = "file with the devices' keys (default: DIR/boards.json, or the broker's store)"
-    add_option(parser, "--store FILE", text)
+    add_option(parser, "--broker DIR", "directory of the broker, or of its site", required=True)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -36,7 +33,7 @@ def _run(args: argparse.Namespace) -> int:
     boards = names.split(args.boards)
     path = host_file(args.broker)
     access = Access.load(path)
-    passwords = passwords_of(path.parent, access, args.store)
+    passwords = passwords_of(path.parent, access)
     relays: list[Relay] = []
     with heeding_interrupts():
         try:

@@ -9,10 +9,9 @@ from typing import Any
 
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
-from ternhost.options import flag
 from ternhost.provision.keys import parse_range
-from ternhost.reach.broker import configuration, guests
-from ternhost.reach.broker.access import CONFIG, Access
+from ternhost.reach.broker import configuration, for_boards, guests
+from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
@@ -25,46 +24,36 @@ from ternhost.text import counted
 HEADING = "Fleets"  # of tern --help
 
 _CHECK_EVERY = 0.5  # seconds between two checks whether the file of passwords has changed
+_NO_GUEST = "none"  # in place of a guest's prefix: it may no longer see the fleet
 
-_CONFIG_EXAMPLES = """tern broker config my-broker --name broker.local --address 0.0.0.0
-        mosquitto -c my-broker/mosquitto.conf
-        tern serve --fleet mqtt:my-broker
-        tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99
+_CONFIG_EXAMPLES = """tern broker config my-broker --host broker.local --address 0.0.0.0
+        tern broker run my-broker
+        tern broker config my-broker
 """
-_HELP = {
-    "store": "file with the devices' keys, made if it is missing (default: as before, or "
-    "DIR/store.sqlite)",
-    "name": "name or address at which boards reach the broker, for its certificate; the host uses "
-    "the first; for a cluster, name each node",
-    "tls": "encrypt connections (default: yes); --no-tls is for boards without TLS, on a separate "
-    "network",
-    "bridge": "give the site its own broker, bridged to this one: its boards talk to it, the host "
-    "to this one",
-    "relay": "give the site its boards' passwords, with which 'tern relay' connects boards on USB "
-    "to a broker",
-    "boards": "ids that the site's devices may have (default: any; a narrow range is safer)",
-    "site_name": "like --name, for the site's broker (default: localhost, 127.0.0.1)",
-    "site_address": "address on which the site's broker listens (default: 127.0.0.1)",
-}
+_DIRECTORY = "directory of the broker"
+_HOST = "name or address at which others reach it; for a cluster, one for each node"
+_ADDRESS = "address to listen on; 0.0.0.0 for all (default: 127.0.0.1)"
+_PORT = f"port to listen on (default: {PORT})"
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add the command `tern broker` with its actions `config` and `run`."""
+    """Add the command `tern broker` with its actions `config`, `site` and `run`."""
     titles = " or ".join(kind.title for kind in KINDS.available())
     summary = f"configure a broker for a fleet, {titles}, or run Mosquitto"
     actions = add_group(subparsers, "broker", summary, "tern broker config my-broker")
     _add_config(actions)
+    _add_site(actions)
 
     summary = (
         "run Mosquitto for DIR until Ctrl-C; a missing configuration is made, new passwords are "
         "loaded"
     )
     run = add_command(actions, "run", summary, "tern broker run my-broker", run_run)
-    run.add_argument("directory", metavar="DIR", help="directory of the broker")
+    run.add_argument("directory", metavar="DIR", help=_DIRECTORY)
 
 
 def _add_config(actions: Any) -> None:
-    """Add `tern broker config` with its options: those of the broker, then those of a site."""
+    """Add `tern broker config` with its options."""
     summary = (
         "write the configuration, passwords, rights and certificates into DIR; again, without "
         "options, for new keys"
@@ -73,11 +62,13 @@ def _add_config(actions: Any) -> None:
     examples = _CONFIG_EXAMPLES + "\n".join(kind.example for kind in all_kinds if kind.example)
     config = add_command(actions, "config", summary, examples, run_config)
 
-    # The broker and its fleet.
     about_kinds = ", or ".join(kind.about for kind in all_kinds)
-    names_help = _HELP["name"] + _names_here(all_kinds)
-    config.add_argument("directory", metavar="DIR", help="directory of the broker")
-    add_option(config, "--store FILE", _HELP["store"])
+    config.add_argument("directory", metavar="DIR", help=_DIRECTORY)
+    add_option(
+        config,
+        "--store FILE",
+        "file with the fleet's keys and rounds (default: as before, or DIR/store.sqlite)",
+    )
     add_option(
         config,
         "--for",
@@ -85,52 +76,31 @@ def _add_config(actions: Any) -> None:
         dest="kind",
         choices=tuple(kind.name for kind in all_kinds),
     )
-    add_option(config, "--name HOST...", names_help)
-    add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
-    add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
+    add_option(config, "--host HOST...", _HOST + _names_here(all_kinds))
+    add_option(config, "--address A", _ADDRESS)
+    add_option(config, "--port P", _PORT, type=int)
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
-    config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=_HELP["tls"])
-
-    for guest in guests.registered():
-        _add_guest(config, guest)
-
-    # A site.
-    site = config.add_argument_group(
-        "sites", "places apart from the host: copy DIR/sites/SITE there"
+    config.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="encrypt connections (default: yes); --no-tls is for boards without TLS, on a "
+        "separate network",
     )
-    add_option(site, "--bridge SITE", _HELP["bridge"])
-    add_option(site, "--relay SITE", _HELP["relay"])
-    add_option(site, "--boards FIRST-LAST", _HELP["boards"])
-    add_option(site, "--site-name HOST...", _HELP["site_name"])
-    add_option(site, "--site-address A", _HELP["site_address"])
-    add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
-
-
-def _add_guest(config: argparse.ArgumentParser, guest: guests.Guest) -> None:
-    """Add the options that let a guest see a fleet, or no longer.
-
-    Both set the same value: to a prefix of topics, or to False.
-    """
-    choice = config.add_mutually_exclusive_group()
-    add_option(
-        choice,
-        f"{flag(guest.name)} PREFIX",
-        f"{guest.about} (default: {guest.default_prefix})",
-        nargs="?",
-        const=guest.default_prefix,
-    )
-    choice.add_argument(
-        flag(f"no_{guest.name}"),
-        dest=guest.name,
-        action="store_false",
-        default=None,
-        help=f"no longer let {guest.title} see the fleet; run 'tern serve' without "
-        f"{flag(guest.name)} first, which removes the fleet from it",
-    )
+    all_guests = guests.registered()
+    if all_guests:
+        about_guests = []
+        for guest in all_guests:
+            about = f"{guest.option} is {guest.about} (default: {guest.default_prefix})"
+            about_guests.append(about)
+        text = (
+            f"let a program see the fleet; NAME:{_NO_GUEST} no longer lets it. "
+            f"{'; '.join(about_guests)}"
+        )
+        add_option(config, "--guest NAME[:PREFIX]...", text)
 
 
 def _names_here(kinds: Sequence[BrokerKind]) -> str:
-    """Return for the help of --name which names a broker of each kind has by default."""
+    """Return for the help of --host which names a broker of each kind has by default."""
     defaults = []
     for kind in kinds:
         names = ", ".join(kind.names_here)
@@ -141,108 +111,127 @@ def _names_here(kinds: Sequence[BrokerKind]) -> str:
     return f" (default: {'; '.join(defaults)})"
 
 
+def _add_site(actions: Any) -> None:
+    """Add `tern broker site` with its options."""
+    site = add_command(
+        actions,
+        "site",
+        "add a site, whose boards have a broker of their own, bridged to that of DIR, or change it; "
+        "copy DIR/sites/SITE there",
+        """tern broker site my-broker lab --ids 1-99 --host lab.local --address 0.0.0.0
+        tern broker site my-broker desk --ids 20-29 --relay""",
+        run_site,
+    )
+    site.add_argument("directory", metavar="DIR", help=_DIRECTORY)
+    site.add_argument("site", metavar="SITE", help="name of the site, such as lab-2")
+    text = "ids of devices, of which the site speaks for no others (default: any)"
+    add_option(site, "--ids FIRST-LAST", text)
+    add_option(site, "--host HOST...", f"{_HOST} (default: localhost, 127.0.0.1)")
+    add_option(site, "--address A", _ADDRESS)
+    add_option(site, "--port P", _PORT, type=int)
+    add_option(
+        site,
+        "--relay",
+        "give the site its boards' passwords, with which 'tern relay' connects boards on USB; "
+        "without --host, --address and --port it then needs no broker of its own",
+    )
+
+
 # tern broker config
 
 
 def run_config(args: argparse.Namespace) -> int:
-    """Run `tern broker config`: configure a broker, and one of its sites if one is named."""
+    """Run `tern broker config`: configure a broker, for the first time or again."""
     # Check the options before anything is written.
     directory = Path(args.directory)
     if not is_site(directory):
         kind = configuration.chosen_kind(directory, args.kind)
-        kind.check_options(address=bool(args.address), bridge=bool(args.bridge))
-    site_options = _site_options(args)
-    if site_options:
-        check_site(directory, site_options["name"])
+        kind.check_options(address=bool(args.address))
+    prefixes = _guest_prefixes(getattr(args, "guest", []))
 
     # Write the files, and make a running broker read them.
     access = configuration.configure(
         args.directory,
         args.store,
-        guest_prefixes=_guest_prefixes(args),
+        guest_prefixes=prefixes,
         kind=args.kind,
-        **_broker_options(args),
+        **_given(args, "address", "port", "prefix", "tls"),
     )
-    if site_options:
-        site = configuration.add_site(args.directory, **site_options)
-        for warning in _warnings(site, access):
-            warn(warning)
     reloaded = reload(args.directory)
 
     # Say what was written.
     result = _result(args.directory, access)
+    result["for_boards"] = str(directory / for_boards.FILE)
     sites = load_all(directory)
     result["sites"] = [_site_result(args.directory, site) for site in sites]
     print_result(result, _config_text(result, access, reloaded), args.json)
     return OK
 
 
-def _guest_prefixes(args: argparse.Namespace) -> dict[str, str | None]:
-    """Return the guests about which the user has given an option, with the prefix of their topics.
+def _guest_prefixes(values: Sequence[str]) -> dict[str, str | None]:
+    """Return the guests that the user has named, with the prefix of their topics.
 
     A guest is a program, such as a dashboard, that may see the state of the fleet. The prefix is
-    None for a guest that may no longer see it (its option is then False).
+    None for a guest that may no longer see it. values: those of --guest. Raises UsageError for a
+    guest that does not exist.
     """
-    prefixes = {}
-    for guest in guests.registered():
-        value = getattr(args, guest.name)
-        if value is not None:
-            prefixes[guest.name] = value or None
+    by_option = {guest.option: guest for guest in guests.registered()}
+    prefixes: dict[str, str | None] = {}
+    for value in values:
+        name, _, prefix = value.partition(":")
+        if name not in by_option:
+            known = ", ".join(by_option)
+            raise UsageError(f"--guest must be of {known}, not {name!r}")
+        guest = by_option[name]
+        if prefix == _NO_GUEST:
+            prefixes[guest.name] = None
+        else:
+            prefixes[guest.name] = prefix or guest.default_prefix
     return prefixes
 
 
-def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of `configuration.configure` that the user has given.
+def _given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the options of a broker that the user has given: --host, and those named here.
 
     Options that are left out keep their earlier values, so they must not be passed on.
     """
-    options = {
-        "names": args.name or None,
-        "address": args.address,
-        "port": args.port,
-        "prefix": args.prefix,
-        "tls": args.tls,
-    }
-    given = {}
-    for name, value in options.items():
+    given: dict[str, Any] = {}
+    if args.host:
+        given["names"] = args.host
+    for name in names:
+        value = getattr(args, name)
         if value is not None:
             given[name] = value
     return given
 
 
-def _site_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of `configuration.add_site`; none if no site is named.
+# tern broker site
 
-    Raises UsageError if two sites are named, or if there are options of a site but no site.
-    """
-    boards = None
-    if args.boards is not None:
-        boards = parse_range(args.boards)
-    options = {
-        "names": args.site_name or None,
-        "address": args.site_address,
-        "port": args.site_port,
-        "boards": boards,
-    }
-    if args.bridge is None and args.relay is None:
-        if any(value is not None for value in options.values()):
-            raise UsageError(
-                "--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE"
-            )
-        return {}
 
-    # Both options name a site, which may get a broker (--bridge) and a relay (--relay).
-    name = args.bridge
-    if name is None:
-        name = args.relay
-    if args.relay not in (None, name):
-        raise UsageError(
-            "one site at a time: --bridge and --relay name two", hint="run the command twice"
-        )
-    options["name"] = name
-    options["bridge"] = args.bridge is not None
-    options["relay"] = args.relay is not None
-    return options
+def run_site(args: argparse.Namespace) -> int:
+    """Run `tern broker site`: add a site to a broker, or change it."""
+    # Check the options before anything is written.
+    directory = Path(args.directory)
+    check_site(directory, args.site)
+    central = Access.load(directory / HOST)
+    broker_options = _given(args, "address", "port")
+    ids = None
+    if args.ids is not None:
+        ids = parse_range(args.ids)
+    is_new = not is_site(directory / SITES / args.site)
+    has_own_broker = bool(broker_options) or (is_new and not args.relay)
+    if has_own_broker:
+        kind_of(directory, central).check_bridge()
+
+    site = configuration.add_site(
+        directory, args.site, bridge=has_own_broker, relay=args.relay, ids=ids, **broker_options
+    )
+    for warning in _warnings(site, central):
+        warn(warning)
+    reload(directory)
+    result = _site_result(args.directory, site)
+    print_result(result, _site_text(result), args.json)
+    return OK
 
 
 def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
@@ -258,13 +247,13 @@ def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
         )
     if central.host in HERE:
         yield (
-            f"at site {site.name}, {central.host} is not the central broker: add --name HOST "
-            "--address 0.0.0.0"
+            f"at site {site.name}, {central.host} is not the central broker: name it as sites "
+            "reach it, with tern broker config DIR --host HOST --address 0.0.0.0"
         )
     if site.bridge and set(site.names) <= HERE:
         yield (
-            f"boards of {site.name} find it at {site.names[0]} only: add --site-name HOST "
-            "--site-address 0.0.0.0"
+            f"boards of {site.name} find it at {site.names[0]} only: add --host HOST "
+            "--address 0.0.0.0"
         )
 
 
@@ -285,11 +274,12 @@ def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
             f"  start the broker: {start_command}\n"
             "  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
         )
+    text += f"\n  boards learn of it from {result['for_boards']}, which has no secrets"
     for guest in guests.registered():
         if guest.load(Path(directory)):
             text += (
                 f"\n  {guest.title} reaches it with user and password of {directory}/{guest.file}"
-                f"; publish the fleet to it: tern serve {flag(guest.name)}"
+                f"; publish the fleet to it: tern serve --{guest.option}"
             )
     for site in result["sites"]:
         text += "\n  " + _site_text(site)
@@ -333,7 +323,7 @@ def run_run(args: argparse.Namespace) -> int:
     access = configure_if_missing(args.directory)
     if not (Path(args.directory) / CONFIG).exists():
         reasons = [
-            "a site with only --relay has none, and 'tern relay' connects its boards to the "
+            "a site with only a relay has none, and 'tern relay' connects its boards to the "
             "central one"
         ]
         reasons += [kind.without_run for kind in KINDS.available() if kind.without_run]

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from ternhost.errors import UsageError
 from ternhost.extensions import EXTENSIONS
-from ternhost.options import flag
 from ternhost.reach.broker.access import HOST, Access, Rights, check_prefix
 
 # The topics of messages between boards, host and sites, after the prefix of the fleet.
@@ -37,13 +36,14 @@ class GuestAccess:
 class Guest:
     """The base class of guests.
 
-    Users let a guest in with `tern broker config --NAME [PREFIX]`, and out with `--no-NAME`. An
-    observer of the same name (see `ternhost.run.observer`) publishes what the guest reads.
+    Users let a guest in with `tern broker config DIR --guest NAME[:PREFIX]`, and out with `--guest
+    NAME:none`. An observer of the same name (see `ternhost.run.observer`) publishes what the guest
+    reads.
     """
 
-    name: ClassVar[str]  # of its options, in small letters with underscores
+    name: ClassVar[str]  # in small letters with underscores
     title: ClassVar[str]  # for people
-    about: ClassVar[str]  # the help text of the option that lets it in
+    about: ClassVar[str]  # the help text about it
     default_prefix: ClassVar[str]  # of its own topics
 
     # The names of its users, and of the files like host.json that say how each reaches the broker.
@@ -51,6 +51,11 @@ class Guest:
     file: ClassVar[str]
     publisher: ClassVar[str]
     publisher_file: ClassVar[str]
+
+    @property
+    def option(self) -> str:
+        """Its name on the command line, with hyphens."""
+        return self.name.replace("_", "-")
 
     def rights(self, fleet_prefix: str, own_prefix: str) -> tuple[Rights, Rights]:
         """Return the topics that the publisher and the guest may write and read.
@@ -96,7 +101,7 @@ class Guest:
             raise UsageError(
                 f"{self.title}'s topics cannot begin with {prefix!r} where the fleet's begin with "
                 f"{fleet_prefix!r}: it could read more than it may",
-                f"choose another {flag(self.name)} prefix, or another --prefix for the fleet",
+                f"choose another prefix: --guest {self.option}:PREFIX, or --prefix for the fleet",
             )
 
     def accesses(self, directory: Path, prefixes: GuestPrefixes) -> dict[Path, Access]:

@@ -64,11 +64,14 @@ class BrokerKind:
 
     # Checks. Each raises UsageError, before anything is written.
 
-    def check_options(self, *, address: bool, bridge: bool) -> None:
+    def check_options(self, *, address: bool) -> None:
         """Raise if a broker of this kind has no such option.
 
-        address: an address to listen on is given. bridge: a site is to have a broker of its own.
+        address: whether an address to listen on is given.
         """
+
+    def check_bridge(self) -> None:
+        """Raise if the broker of a site cannot be bridged to one of this kind."""
 
     def check_place(self, directory: Path, names: Sequence[str]) -> None:
         """Raise if its files cannot be in this directory, or if it cannot have these names."""

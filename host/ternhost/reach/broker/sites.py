@@ -222,7 +222,7 @@ def check(directory: Path, name: str) -> None:
         hint = "give 1 to 32 small letters, digits and '-', such as lab-2"
         raise UsageError(f"a site cannot be called {name!r}", hint)
     if is_site(directory):
-        hint = "a site has no sites: run 'tern broker config' on the central broker's directory"
+        hint = "a site has no sites: run 'tern broker site' on the central broker's directory"
         raise UsageError(f"{directory} is the site of another broker", hint)
 
 
@@ -243,12 +243,13 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
             continue  # on each machine this is another broker
         if name in central_names:
             raise UsageError(
-                f"{name} is the central broker", hint="give the site another name: --site-name"
+                f"{name} is the central broker",
+                hint="give the site's broker another name with --host",
             )
         for other in others:
             if name in other.names:
                 raise UsageError(
-                    f"{name} is the broker of site {other.name}", hint="use another --site-name"
+                    f"{name} is the broker of site {other.name}", hint="use another --host"
                 )
 
     # Nor may two sites have the same device.
@@ -265,7 +266,7 @@ def save(
     *,
     bridge: bool = False,
     relay: bool = False,
-    boards: range | None = None,
+    ids: range | None = None,
     **broker_options: Any,
 ) -> BrokerSite:
     """Store the options of a site, which is new or changes, and return them.
@@ -274,7 +275,7 @@ def save(
 
     directory: the directory of the central broker. name: the name of the site.
     bridge: the site gets a broker of its own. relay: it gets a relay. What it has it keeps.
-    boards: the ids that its devices may have.
+    ids: those that its devices may have.
     broker_options: names, address and port of its broker, as in `BrokerSite`.
     Raises UsageError.
     """
@@ -287,14 +288,16 @@ def save(
         old = BrokerSite(name, password=secrets.token_urlsafe(_PASSWORD_BYTES))
 
     changes: dict[str, Any] = {"bridge": bridge or old.bridge, "relay": relay or old.relay}
-    if boards:
-        changes["first"] = boards[0]
-        changes["last"] = boards[-1]
+    if ids:
+        changes["first"] = ids[0]
+        changes["last"] = ids[-1]
     for option, value in broker_options.items():
         if value is None:
             continue
         if not changes["bridge"]:
-            raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
+            raise UsageError(
+                f"site {name} has no broker of its own", hint="give it one: bridge=True"
+            )
         changes[option] = value
     site = replace(old, **changes)
     check_reached(site.names, site.address, site.port)  # raises if these are impossible
