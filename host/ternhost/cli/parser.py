@@ -65,6 +65,9 @@ class Parser(argparse.ArgumentParser):
                 suggestion = did_you_mean(name, command._option_string_actions)
                 hint = f"{suggestion} {help_hint(command.prog)}".strip()
                 raise UsageError(f"'{command.prog}' has no option {name}", hint=hint)
+            action = command._option_string_actions.get(name)
+            if action is not None and action.nargs == argparse.REMAINDER:
+                return  # its value is all the rest, such as the command of 'privacy --plan'
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raise UsageError for a value that is none of the choices; name the most similar one."""
