@@ -274,13 +274,19 @@ def test_hostile_models_change_nothing():
 def test_power_cut_at_every_write_of_the_model():
     # After a power cut at any write to a simulated flash chip, a board has the old model or the
     # new one, whole.
-    if not MICROPYTHON:
-        return
+    if MICROPYTHON:
+        cut_at_every_write_of_models()
+
+
+def cut_at_every_write_of_models():
+    """Small and large models, each with a new file and in place. Returns the number of cuts."""
     image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
     small, large = model_frames(13), model_frames(600, wire.SOFTMAX, classes=6)
+    cuts = 0
     # Within a block of the chip, and over several; with a new file, and in place.
     for models, in_place in ((small, False), (large, False), (small, True), (large, True)):
-        cut_at_every_write(image, start, models, in_place)
+        cuts += cut_at_every_write(image, start, models, in_place)
+    return cuts
 
 
 def model_frames(n, kind=wire.LOGISTIC, classes=1):
@@ -295,7 +301,7 @@ def model_frames(n, kind=wire.LOGISTIC, classes=1):
 def cut_at_every_write(image, start, models, in_place):
     """After each cut the first or the second model is whole, and the third is taken.
 
-    image, start: buffers for the chip and its content before a cut.
+    image, start: buffers for the chip and its content before a cut. Returns the number of cuts.
     """
     flash = flash_chip.Flash(image)
     flash_chip.format(flash)
@@ -323,6 +329,7 @@ def cut_at_every_write(image, start, models, in_place):
         model.take_model(third, KEY)
         assert opened("/flash").round == 3
     assert rounds == {1, 2} and cut > 3
+    return cut
 
 
 def state_after_taking(frame):

@@ -18,7 +18,7 @@ _CUTS = {
     "writes of an update": "test_update_power.cut_at_every_write()",
     "writes of a second update": "test_update_power.cut_at_every_write(True)",
     "steps of rounds paid ahead": "test_reserve.cut_at_every_step_of_several_rounds()",
-    "writes of the model to LittleFS": "test_model.cut_at_every_write()",
+    "writes of the model to LittleFS": "test_model.cut_at_every_write_of_models()",
     "a recorder's writes to LittleFS, and a ledger's between them": "test_recorder.cut_at_every_write()",
 }
 
