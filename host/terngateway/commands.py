@@ -58,14 +58,10 @@ def _add_init(actions: Any) -> None:
     init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
-    text = "name or address at which others reach it; for a cluster, one for each node"
-    add_option(init, "--host HOST...", f"{text} (default: localhost)")
-    text = (
-        "address to listen on; 0.0.0.0 for all (default: 127.0.0.1 for localhost, :: for an IPv6 "
-        "address, else 0.0.0.0)"
-    )
-    add_option(init, "--address A", text)
-    add_option(init, "--port P", "port to listen on (default: 4222)", type=int)
+    add_option(init, "--host HOST...", shown="localhost")
+    text = "127.0.0.1 for localhost, :: for an IPv6 address, else 0.0.0.0"
+    add_option(init, "--address A", shown=text)
+    add_option(init, "--port P", shown="4222", type=int)
 
 
 def _add_remove(actions: Any) -> None:

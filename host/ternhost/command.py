@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, TextIO
 
 from ternhost.text import visible
+from ternhost.words import HELP
 
 _PRINTING = threading.RLock()
 
@@ -95,15 +96,24 @@ def add_missing(subparsers: Any, name: str, error: ModuleNotFoundError) -> None:
 
 
 def add_option(
-    parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **settings: Any
+    parser: argparse._ActionsContainer,
+    words: str,
+    text: str = "",
+    default: Any = None,
+    shown: str = "",
+    **settings: Any,
 ) -> None:
     """Add an option to a parser.
 
     words: "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list. text: the
-    help, to which the default is added. default: a number as default also sets the type. settings:
-    more keywords of `add_argument`, which replace those that follow from the others.
+    help, to which the default is added; left out for a name of `words.HELP`, which has its help
+    there. default: a number as default also sets the type. shown: the default in words, if there is
+    no `default`. settings: more keywords of `add_argument`, which replace those that follow from
+    the others.
     """
     name, _, metavar = words.partition(" ")
+    if not text:
+        text = HELP[name.removeprefix("--").replace("-", "_")]
     derived: dict[str, Any] = {}
     if metavar.endswith("..."):
         derived = {"action": "append", "default": [], "metavar": metavar.removesuffix("...")}
@@ -115,9 +125,11 @@ def add_option(
     else:
         settings["action"] = "store_true"
     if isinstance(default, float):
-        text += f" (default: {default:g})"
+        shown = f"{default:g}"
     elif default is not None:
-        text += f" (default: {default})"
+        shown = str(default)
+    if shown:
+        text += f" (default: {shown})"
     parser.add_argument(name, help=text, **{**derived, **settings})
 
 

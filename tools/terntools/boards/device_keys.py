@@ -65,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
     )
     # Options that several actions have.
     for parser in (add, rotate, revoke, show):
-        add_option(parser, "--store FILE", "file with the keys", required=True)
+        add_option(parser, "--store FILE", required=True)
     for parser in (add, rotate):
         add_option(
             parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"

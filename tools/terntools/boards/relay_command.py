@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
         tern relay a0,a1 --broker my-broker/sites/desk"""
     parser = add_command(subparsers, "relay", summary, example, _run)
     parser.add_argument("boards", metavar="BOARD[,BOARD...]", help=names.NAMES)
-    add_option(parser, "--broker DIR", "directory of the broker, or of its site", required=True)
+    add_option(parser, "--broker DIR", required=True)
 
 
 def _run(args: argparse.Namespace) -> int:

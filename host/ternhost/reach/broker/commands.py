@@ -31,9 +31,7 @@ _CONFIG_EXAMPLES = """tern broker config my-broker --host broker.local --address
         tern broker config my-broker
 """
 _DIRECTORY = "directory of the broker"
-_HOST = "name or address at which others reach it; for a cluster, one for each node"
-_ADDRESS = "address to listen on; 0.0.0.0 for all (default: 127.0.0.1)"
-_PORT = f"port to listen on (default: {PORT})"
+_ADDRESS = "127.0.0.1"  # to listen on, by default
 
 
 def add_parser(subparsers: Any) -> None:
@@ -64,11 +62,7 @@ def _add_config(actions: Any) -> None:
 
     about_kinds = ", or ".join(kind.about for kind in all_kinds)
     config.add_argument("directory", metavar="DIR", help=_DIRECTORY)
-    add_option(
-        config,
-        "--store FILE",
-        "file with the fleet's keys and rounds (default: as before, or DIR/store.sqlite)",
-    )
+    add_option(config, "--store FILE", shown="as before, or DIR/store.sqlite")
     add_option(
         config,
         "--for",
@@ -76,9 +70,9 @@ def _add_config(actions: Any) -> None:
         dest="kind",
         choices=tuple(kind.name for kind in all_kinds),
     )
-    add_option(config, "--host HOST...", _HOST + _names_here(all_kinds))
-    add_option(config, "--address A", _ADDRESS)
-    add_option(config, "--port P", _PORT, type=int)
+    add_option(config, "--host HOST...", shown=_names_here(all_kinds))
+    add_option(config, "--address A", shown=_ADDRESS)
+    add_option(config, "--port P", shown=str(PORT), type=int)
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
     config.add_argument(
         "--tls",
@@ -108,7 +102,7 @@ def _names_here(kinds: Sequence[BrokerKind]) -> str:
             defaults.append(names)
         else:
             defaults.append(f"for {kind.title} {names}")
-    return f" (default: {'; '.join(defaults)})"
+    return "; ".join(defaults)
 
 
 def _add_site(actions: Any) -> None:
@@ -124,11 +118,10 @@ def _add_site(actions: Any) -> None:
     )
     site.add_argument("directory", metavar="DIR", help=_DIRECTORY)
     site.add_argument("site", metavar="SITE", help="name of the site, such as lab-2")
-    text = "ids of devices, of which the site speaks for no others (default: any)"
-    add_option(site, "--ids FIRST-LAST", text)
-    add_option(site, "--host HOST...", f"{_HOST} (default: localhost, 127.0.0.1)")
-    add_option(site, "--address A", _ADDRESS)
-    add_option(site, "--port P", _PORT, type=int)
+    add_option(site, "--ids FIRST-LAST", shown="any, which trusts the site with all boards")
+    add_option(site, "--host HOST...", shown="localhost, 127.0.0.1")
+    add_option(site, "--address A", shown=_ADDRESS)
+    add_option(site, "--port P", shown=str(PORT), type=int)
     add_option(
         site,
         "--relay",
