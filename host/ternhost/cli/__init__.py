@@ -9,11 +9,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from ternhost import errors, extras
-from ternhost.cli import everywhere, plugins
+from ternhost.cli import everywhere, plugins, project
 from ternhost.cli.everywhere import Everywhere
 from ternhost.cli.tree import COMMANDS, build_parser
 from ternhost.command import help_hint, print_line
@@ -83,6 +84,7 @@ def _run(options: Everywhere) -> int:
     args = argparse.Namespace(prog="tern", json=options.json, quiet=options.quiet)
     try:
         parser = build_parser(options.words)
+        args.from_project = project.apply(project.load(Path()), parser, options.words)
         args = parser.parse_args(options.words, args)
         _require_values(args, options.words)
         return int(args.func(args))

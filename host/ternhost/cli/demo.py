@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         f"--reports={args.reports}",
         f"--epsilon={args.epsilon}",
     ]
-    everywhere = argparse.Namespace(json=args.json, quiet=args.quiet)
+    everywhere = argparse.Namespace(json=args.json, quiet=args.quiet, from_project={})
     train_args = build_parser(command).parse_args(command, everywhere)
     code = running.run(train_args)
     if code == OK and not args.json:

@@ -106,7 +106,8 @@ def _plan(words: list[str]) -> Facts:
         text = f"--plan takes a command: {', '.join(_PLANNED)}"
         raise UsageError(text, hint="such as: --plan train --epsilon 1")
     command = words[0]
-    args = build_parser(words).parse_args(words)
+    everywhere = argparse.Namespace(from_project={})
+    args = build_parser(words).parse_args(words, everywhere)
     if command == "serve":
         options = running.parsed(args, ALGORITHMS, served=True)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ternhost import options as fields
@@ -205,7 +205,10 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
     `algorithm` is one of them, the learner.
     """
     option_classes = [algorithm.Options for algorithm in ALGORITHMS.values()]
-    values = fields.given(args, *option_classes, Schedule, *classes_of_run())
+    classes = (*option_classes, Schedule, *classes_of_run())
+    values = fields.given(args, *classes)
+    for name in _overridden(args, values, classes):
+        values.pop(name, None)
     learner = getattr(args, "learner", None)
     if learner:
         values["algorithm"] = learner
@@ -215,7 +218,7 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
 def parsed(
     args: argparse.Namespace, learners: Mapping[str, type[Learner]], served: bool = False
 ) -> RunOptions:
-    """Return the options of a new run, from the command line.
+    """Return the options of a new run, from the command line and the project file.
 
     learners: among which the run may choose, by name; the first one is the default. served: the
     run is of `tern serve`. Raises UsageError for options that do not fit.
@@ -226,7 +229,53 @@ def parsed(
     # only a learner with that option could be chosen.
     if learner is None and values.get("unit") == "device":
         del values["unit"]
-    return RunOptions.parse(learner, values, learners, served)
+
+    optional = _optional(args, learners)
+    required = {name: value for name, value in values.items() if name not in optional}
+    options = RunOptions.parse(learner, required, learners, served)
+    own_names = fields.names_of(ALGORITHMS[options.algorithm].Options)
+    of_learner = {name: value for name, value in values.items() if name in optional & own_names}
+    if not of_learner:
+        return options
+    values = {**required, **of_learner}
+    return replace(
+        RunOptions.parse(options.algorithm, values, learners, served), reason=options.reason
+    )
+
+
+def _optional(args: argparse.Namespace, learners: Mapping[str, type[Learner]]) -> set[str]:
+    """Return the names of shared settings of the project file that some learners do not have.
+
+    They do not select a learner, and one that does not have them ignores them: only what the unit
+    of privacy is must not be ignored.
+    """
+    names_of_all = set.intersection(*(fields.names_of(each.Options) for each in learners.values()))
+    names_of_all |= {
+        name for each in (Schedule, *classes_of_run()) for name in fields.names_of(each)
+    }
+    optional = set()
+    for name, setting in args.from_project.items():
+        if not setting.table and name not in names_of_all and name != "unit":
+            optional.add(name)
+    return optional
+
+
+def _overridden(args: argparse.Namespace, values: Mapping[str, Any], classes: Any) -> set[str]:
+    """Return the names of settings of the project file that an option given excludes.
+
+    values: all values, by name. classes: the dataclasses of options.
+    """
+    from_project = set(args.from_project)
+    given = values.keys() - from_project
+    overridden = set()
+    for each in classes:
+        for declared in fields.options_of(each):
+            for other in declared.instead_of:
+                if declared.name in given and other in from_project:
+                    overridden.add(other)
+                if other in given and declared.name in from_project:
+                    overridden.add(declared.name)
+    return overridden
 
 
 def run(args: argparse.Namespace) -> int:

@@ -41,6 +41,7 @@ _OWN = {
     "dashboard": "ternhost.watch.dashboard_command",
     "privacy": "ternhost.cli.privacy",
     "demo": "ternhost.cli.demo",
+    "config": "ternhost.cli.config",
     "cache": "ternhost.cli.cache",
 }
 COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)

@@ -210,10 +210,10 @@ def _require_no_foreign_option(
         for algorithm, other_learner in algorithms.items():
             if name in names_of(other_learner.Options):
                 owners.append(algorithm)
-        text = f"{flag(name)} belongs to {' and '.join(owners)}, and this run is {learner.name}"
+        text = f"{flag(name)} is an option of {', '.join(owners)}, and this run is {learner.name}"
         if reason:
             text += f": {reason}"
-        hint = f"leave it out, or choose the algorithm {' or '.join(owners)}"
+        hint = f"leave it out, or choose the learner {' or '.join(owners)}"
         raise UsageError(text, hint=hint)
 
 

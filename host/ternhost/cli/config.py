@@ -1,0 +1,90 @@
+"""`tern config`: shows what the project file says, and what is in force for a command."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from ternhost.cli import project
+from ternhost.command import add_command, print_result
+from ternhost.errors import OK, UsageError
+
+HEADING = "Set up"
+
+_NO_FILE = f"""there is no {project.FILE} in this directory; for options that you type again and again, write one:
+  data = "flights"
+  fleet = "mqtt:my-broker"
+
+  [serve]
+  every = "1h\""""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `tern config` to the commands."""
+    summary = f"show which options are in force, and what sets them: a default or {project.FILE}"
+    example = "tern config\ntern config train fedsgd\ntern config board provision"
+    parser = add_command(subparsers, "config", summary, example, run)
+    text = "the words of a command, such as: train fedsgd (default: all that the file sets)"
+    parser.add_argument("words", nargs="*", metavar="COMMAND", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the settings of the project file, or the options in force for a command."""
+    from ternhost.cli.tree import build_parser  # which lists this module
+
+    settings = project.load(Path())
+    if args.words:
+        return _show_command(args, settings, build_parser(args.words))
+
+    parser = build_parser()
+    for setting in settings:
+        path = setting.table.split(".") if setting.table else []
+        _require_command(parser, path, setting)
+        project.apply([setting], parser, path)  # raises UsageError for a value that does not fit
+    rows = [_row(setting) for setting in settings]
+    lines = [f"{row['option']} = {row['value']}  ({row['from']})" for row in rows] or [_NO_FILE]
+    print_result({"settings": rows}, "\n".join(lines), args.json)
+    return OK
+
+
+def _require_command(
+    parser: argparse.ArgumentParser, path: list[str], setting: project.Setting
+) -> None:
+    """Raise UsageError if the table of a setting is not that of a command."""
+    if project.command_path(parser, path) != path:
+        text = f"{setting.place}: there is no command 'tern {' '.join(path)}'"
+        raise UsageError(text, hint="'tern --help' lists the commands")
+
+
+def _show_command(
+    args: argparse.Namespace, settings: list[project.Setting], parser: argparse.ArgumentParser
+) -> int:
+    """Print the options of a command with their values, and what sets them."""
+    path = project.command_path(parser, args.words)
+    if path != args.words:
+        raise UsageError(f"there is no command 'tern {' '.join(args.words)}'")
+    in_force = project.apply(settings, parser, path)
+    rows = []
+    for action in project.options_of(parser, path):
+        setting = in_force.get(action.dest)
+        if setting is not None:
+            rows.append({**_row(setting), "option": action.option_strings[0]})
+        else:
+            value = _default_in_words(action)
+            rows.append({"option": action.option_strings[0], "value": value, "from": "default"})
+    lines = [f"{row['option']:20} {row['value']}  ({row['from']})" for row in rows]
+    print_result({"options": rows}, "\n".join(lines), args.json)
+    return OK
+
+
+def _row(setting: project.Setting) -> dict[str, Any]:
+    """Return a setting for JSON."""
+    return {"option": setting.name, "value": setting.value, "from": setting.place}
+
+
+def _default_in_words(action: argparse.Action) -> str:
+    """Return the default of an option as its help tells it; "-" if it has none."""
+    if action.nargs == 0:
+        return "no"
+    told = re.search(r"\(default: (.*)\)", action.help or "", re.DOTALL)
+    return told[1] if told else "-"

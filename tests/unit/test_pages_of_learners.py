@@ -1,0 +1,175 @@
+"""What the pages of learners say is what a command line does, for each option and each pair."""
+
+import argparse
+import itertools
+
+import pytest
+
+from ternhost.cli import running
+from ternhost.cli.parser import subparsers_of
+from ternhost.cli.tree import build_parser
+from ternhost.errors import UsageError
+from ternhost.learn.base import ALGORITHMS, algorithms_of
+from ternhost.options import names_of
+
+PARSER = (
+    build_parser(["train"]),
+    build_parser(["collect"]),
+    build_parser(["infer"]),
+    build_parser(["serve"]),
+)
+COMMANDS = dict(zip(("train", "collect", "infer", "serve"), PARSER, strict=True))
+PAGES = [
+    (command, learner)
+    for command in ("train", "collect")
+    for learner in subparsers_of(subparsers_of(COMMANDS[command])[command])
+]
+# A value for each option that is no switch, and has no fixed list of values.
+VALUES = {
+    "--data": "iris",
+    "--seed": "2",
+    "--epsilon": "1",
+    "--unit": "record",
+    "--run-epsilon": "2",
+    "--epsilons": "1:0.5,2:0.5",
+    "--batch": "1",
+    "--reports": "100",
+    "--group": "10",
+    "--rounds": "4",
+    "--rate": "0.5",
+    "--regularisation": "0.01",
+    "--clip": "2",
+    "--mechanism": "duchi",
+    "--k": "2",
+    "--clients": "100",
+    "--records": "4",
+    "--share": "0.5",
+    "--local-epochs": "1",
+    "--local-rate": "1",
+    "--tau": "0.5",
+    "--public": "100",
+    "--moments": "0.2",
+    "--proportions": "5,4,3,2,1",
+    "--mu": "1",
+    "--quorum": "0.5",
+    "--deadline": "60",
+    "--silence": "10",
+    "--budget": "100",
+    "--delta": "1e-5",
+    "--fleet": "simulated:100",
+    "--name": "mine",
+    "--store": "store.sqlite",
+    "--toward-server": "1",
+    "--honest": "0.5",
+}
+
+
+@pytest.fixture(scope="module")
+def card_file(tmp_path_factory):
+    from ternhost.privacy import mechanisms
+
+    path = tmp_path_factory.mktemp("cards") / "duchi.card"
+    path.write_bytes(mechanisms.design("duchi", "2").card)
+    return str(path)
+
+
+def shown(*parsers):
+    """The options that the help of these parsers shows."""
+    return [
+        action
+        for parser in parsers
+        for action in parser._actions
+        if action.option_strings and action.help != argparse.SUPPRESS
+    ]
+
+
+def words_of(action, card_file):
+    """An option on a command line, with a value that it takes."""
+    name = action.option_strings[0]
+    if action.nargs == 0:
+        return [name]
+    if action.choices is not None:
+        return [name, str(next(iter(action.choices)))]
+    return [name, card_file if name == "--card" else VALUES[name]]
+
+
+def parse(command, *words):
+    """Parse a command line to the options of a run, without beginning it."""
+    root = COMMANDS[command]
+    args = root.parse_args([command, *words], argparse.Namespace(from_project={}))
+    return running.parsed(args, algorithms_of(command))
+
+
+def refusal(command, *words):
+    """The error that refuses a command line; None if it is taken."""
+    try:
+        parse(command, *words)
+    except UsageError as error:
+        return error
+    return None
+
+
+def page(command, learner):
+    """The options on the page of a command, and on that of its learner."""
+    parser = subparsers_of(COMMANDS[command])[command]
+    return shown(parser, subparsers_of(parser)[learner])
+
+
+@pytest.mark.parametrize(("command", "learner"), PAGES)
+def test_an_option_of_a_learner_s_page_is_taken_alone(command, learner, card_file):
+    own_page = shown(subparsers_of(subparsers_of(COMMANDS[command])[command])[learner])
+    for action in own_page:
+        assert parse(command, learner, *words_of(action, card_file)).algorithm == learner
+
+
+@pytest.mark.parametrize(("command", "learner"), PAGES)
+def test_two_options_of_a_learner_s_pages_are_taken_or_the_refusal_says_why(
+    command, learner, card_file
+):
+    """A refusal of two options that stand on the pages names both of them, or says that one
+    belongs to other learners: that one stands on the page of the command for these.
+    """
+    for one, other in itertools.combinations(page(command, learner), 2):
+        error = refusal(command, learner, *words_of(one, card_file), *words_of(other, card_file))
+        if error is None:
+            continue
+        names = [*one.option_strings, *other.option_strings]
+        named = [name for name in names if name in error.message]
+        assert named, error.message
+        if "option of" in error.message:
+            name = named[0].removeprefix("--").replace("-", "_")
+            assert name not in names_of(ALGORITHMS[learner].Options), error.message
+
+
+@pytest.mark.parametrize(("command", "learner"), PAGES)
+def test_the_refusal_of_another_learner_s_option_names_a_learner_that_takes_it(
+    command, learner, card_file
+):
+    own = names_of(ALGORITHMS[learner].Options)
+    for other, other_learner in algorithms_of(command).items():
+        for action in shown(subparsers_of(subparsers_of(COMMANDS[command])[command])[other]):
+            if action.dest in own:
+                continue
+            words = words_of(action, card_file)
+            with pytest.raises(UsageError) as refused:
+                parse(command, learner, *words)
+            assert action.option_strings[0] in refused.value.message
+            assert other in refused.value.message
+            assert parse(command, other, *words).learning == other_learner.Options(
+                **{action.dest: getattr(parse(command, other, *words).learning, action.dest)}
+            )
+
+
+@pytest.mark.parametrize("command", ["train", "collect"])
+def test_an_option_that_only_some_learners_have_selects_among_them(command, card_file):
+    learners = algorithms_of(command)
+    for learner in learners:
+        for action in shown(subparsers_of(subparsers_of(COMMANDS[command])[command])[learner]):
+            owners = [name for name in learners if action.dest in names_of(learners[name].Options)]
+            words = words_of(action, card_file)
+            error = refusal(command, *words)
+            if error is None:
+                assert parse(command, *words).algorithm in owners, words
+            else:
+                explanation = f"{error.message} {error.hint}"
+                assert all(owner in explanation for owner in owners), explanation
