@@ -149,30 +149,17 @@ def names_page() -> str:
 
 
 def about(entry: Any) -> str:
-    """What the page says about an entry of a registry, for a cell of a table."""
-    if isinstance(entry, Mechanism):
-        return about_mechanism(entry)
-    if isinstance(entry, Source):
-        return about_data(entry)
-    if getattr(entry, "about", None):
-        return cell(entry.about)
-    return cell(first_sentence(inspect.getdoc(entry) or ""))
+    """What the page says about an entry of a registry, for a cell of a table.
 
-
-def about_mechanism(mechanism: Mechanism) -> str:
-    """How many outputs a mechanism has, and what can be set in its design."""
-    parts = []
-    if mechanism.levels is not None:
-        parts.append(f"{mechanism.levels} outputs, unless you choose another number")
-    parts += [f"`{flag(option.name)}`: {cell(option.help)}" for option in mechanism.options]
-    return "; ".join(parts)
-
-
-def about_data(source: Source) -> str:
-    """What a data set is learned for, and whether its file comes with tern."""
-    if source.has_file:
-        return f"{source.task}, in a file of yours: `NAME:PATH`"
-    return source.task
+    It is the entry's own line, or else the first sentence of its documentation.
+    """
+    text = cell(getattr(entry, "about", "") or first_sentence(inspect.getdoc(entry) or ""))
+    if isinstance(entry, Source) and entry.has_file:
+        return f"{text}; in a file of yours, `NAME:PATH`"
+    if isinstance(entry, Mechanism) and entry.options:
+        names = ", ".join(f"`{flag(option.name)}`" for option in entry.options)
+        return f"{text}; options of its design: {names}"
+    return text
 
 
 def first_sentence(text: str) -> str:

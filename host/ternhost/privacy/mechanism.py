@@ -45,6 +45,7 @@ class Mechanism:
     the mechanism `auto` compares.
     single_valued: whether each symbol stands for one value, so that reports can be averaged.
     slow: whether a card that is shipped with tern is used instead of a design, where there is one.
+    about: a line for lists of mechanisms.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Mechanism:
     tries: Callable[[int], Iterable[Mapping[str, Any]]] = tried_once
     single_valued: bool = True
     slow: bool = False
+    about: str = ""
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
         """Return the options to design with: those that differ from their defaults.

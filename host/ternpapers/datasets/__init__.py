@@ -18,18 +18,59 @@ def _income(file: Path | None) -> Dataset:
     return ipums.ipums(file, dataset="ipums-regression").regression(ipums.INCOME)
 
 
-BASIC_MOTIONS = Source(motions.motions, positive=("Running", "Badminton"), has_file=True)
-WISDM = Source(wisdm.wisdm, positive=("Walking",), has_file=True)
-WISDM_RECORDS = Source(wisdm.records, positive=("Walking",), has_file=True, table=wisdm.table)
-VEHICLE = Source(vehicle.vehicle, positive=("3",), has_file=True)
-VEHICLE_6 = Source(partial(vehicle.vehicle, last=6), positive=("3",), has_file=True)
-MNIST = Source(partial(images.load, "mnist"), positive=("1", "3", "5", "7", "9"), has_file=True)
+BASIC_MOTIONS = Source(
+    motions.motions,
+    positive=("Running", "Badminton"),
+    has_file=True,
+    about="the activity, from windows of a watch's acceleration and rotation",
+)
+WISDM = Source(
+    wisdm.wisdm,
+    positive=("Walking",),
+    has_file=True,
+    about="the activity, from windows of 10 seconds of a phone's acceleration",
+)
+WISDM_RECORDS = Source(
+    wisdm.records,
+    positive=("Walking",),
+    has_file=True,
+    table=wisdm.table,
+    about="the activity, from single samples of a phone's acceleration",
+)
+VEHICLE = Source(
+    vehicle.vehicle,
+    positive=("3",),
+    has_file=True,
+    about="the kind of a vehicle, from 100 features of sensors beside a road",
+)
+VEHICLE_6 = Source(
+    partial(vehicle.vehicle, last=6),
+    positive=("3",),
+    has_file=True,
+    about="the same, from the last six features",
+)
+MNIST = Source(
+    partial(images.load, "mnist"),
+    positive=("1", "3", "5", "7", "9"),
+    has_file=True,
+    about="a digit in a picture of 7 x 7 pixels",
+)
 FASHION_MNIST = Source(
     partial(images.load, "fashion-mnist"),
     positive=("sandal", "sneaker", "ankle boot"),
     has_file=True,
+    about="a piece of clothing in a picture of 7 x 7 pixels",
 )
-IPUMS = Source(_above_mean, has_file=True, table=ipums.ipums)
+IPUMS = Source(
+    _above_mean,
+    has_file=True,
+    table=ipums.ipums,
+    about="whether the income of a person of a census is above the mean",
+)
 IPUMS_REGRESSION = Source(
-    _income, REGRESSION, has_file=True, table=partial(ipums.ipums, dataset="ipums-regression")
+    _income,
+    REGRESSION,
+    has_file=True,
+    table=partial(ipums.ipums, dataset="ipums-regression"),
+    about="the income of a person of a census",
 )

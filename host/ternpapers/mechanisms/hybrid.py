@@ -7,6 +7,7 @@ coin changes the variance, never the privacy.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -134,8 +135,14 @@ def _hybrid(
 
 
 _NOTE = f"up to epsilon {HM_FROM} HM is Duchi's mechanism"
-HM = _hybrid("hm", hm_share, pm.t_pm, duchi.card, duchi.variance, _NOTE)
+HM = replace(
+    _hybrid("hm", hm_share, pm.t_pm, duchi.card, duchi.variance, _NOTE),
+    about="a coin chooses pm or duchi (Wang et al. 2019)",
+)
 _NOTE_TP = f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs"
-HM_TP = _hybrid(
-    "hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP
+HM_TP = replace(
+    _hybrid(
+        "hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP
+    ),
+    about="a coin chooses pm-sub or three-outputs (Zhao et al. 2021)",
 )

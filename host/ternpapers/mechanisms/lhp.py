@@ -136,4 +136,11 @@ def _proportions(text: str) -> tuple[float, ...]:
 _PROPORTIONS = Option(
     "proportions", words.HELP["proportions"], _proportions, "B,B,...", shown="5,4,3,2,1"
 )
-LHP = Mechanism("lhp", design, (_PROPORTIONS,), tries=untried, single_valued=False)
+LHP = Mechanism(
+    "lhp",
+    design,
+    (_PROPORTIONS,),
+    tries=untried,
+    single_valued=False,
+    about="a level and a sign, with a budget of its own for each range (Hao et al. 2023)",
+)

@@ -125,4 +125,12 @@ def _table(e: float, down: int, up: int) -> bytes:
 
 _NOTE = "Duchi's card scaled to tau has less variance: see shared_specs/errata.md"
 _STATED = {"variance": variance, "worst_variance": worst_variance}
-PDPM = fixed("pdpm", 3, card, lambda _: (_NOTE,), **_STATED, tries=untried)
+PDPM = fixed(
+    "pdpm",
+    3,
+    card,
+    lambda _: (_NOTE,),
+    **_STATED,
+    tries=untried,
+    about="three outputs, as Shen et al. 2023 describe it",
+)

@@ -35,5 +35,5 @@ def t_opt(epsilon: float) -> float:
     return t
 
 
-PM = piecewise_mechanism("pm", t_pm)
-PM_OPT = piecewise_mechanism("pm-opt", t_opt)
+PM = piecewise_mechanism("pm", t_pm, "piecewise, as Wang et al. 2019 describe it")
+PM_OPT = piecewise_mechanism("pm-opt", t_opt, "piecewise, with the best window of Zhao et al. 2021")

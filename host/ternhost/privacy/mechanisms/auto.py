@@ -142,4 +142,12 @@ _D = Option("d", "number of coordinates", int, "D", default=1)
 _K = Option("k", "coordinates per report", int, "K", shown="all")
 _BITS = Option("bits", "most bits per value", float, "B", default=BITS)
 _OPTIONS = (optimal.OBJECTIVE, optimal.PRIOR, _D, _K, _BITS)
-AUTO = Mechanism("auto", design, _OPTIONS, tuned=optimal.TUNED, tries=untried, slow=True)
+AUTO = Mechanism(
+    "auto",
+    design,
+    _OPTIONS,
+    tuned=optimal.TUNED,
+    tries=untried,
+    slow=True,
+    about="the best of all mechanisms, for what you want to minimise",
+)

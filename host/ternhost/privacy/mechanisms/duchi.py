@@ -34,4 +34,11 @@ def card(epsilon: int) -> bytes:
     return table((-1, 1), (row_at_minus_1, row_at_1))
 
 
-DUCHI = fixed("duchi", 2, card, variance=variance, worst_variance=worst_variance)
+DUCHI = fixed(
+    "duchi",
+    2,
+    card,
+    variance=variance,
+    worst_variance=worst_variance,
+    about="two outputs, one for each sign: best where most values are near -1 or 1",
+)

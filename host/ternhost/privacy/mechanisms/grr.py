@@ -40,4 +40,10 @@ def design(epsilon: int, levels: int | None = None) -> Design:
     return checked("grr", epsilon, card(epsilon, categories), note)
 
 
-GRR = Mechanism("grr", design, levels=CATEGORIES, tries=untried)
+GRR = Mechanism(
+    "grr",
+    design,
+    levels=CATEGORIES,
+    tries=untried,
+    about="generalised randomised response: the true category, or any other one",
+)

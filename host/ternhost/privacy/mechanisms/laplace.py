@@ -103,5 +103,13 @@ _GRID = Option(
     "grid", "the grid's step is 2**-Q", int, "Q", shown="the finest that --levels allows"
 )
 LAPLACE = Mechanism(
-    "laplace", design, (_GRID,), variance, worst_variance, LEVELS, (1023,), tries=_tries
+    "laplace",
+    design,
+    (_GRID,),
+    variance,
+    worst_variance,
+    LEVELS,
+    (1023,),
+    tries=_tries,
+    about="the value plus Laplace noise, drawn exactly on a grid",
 )

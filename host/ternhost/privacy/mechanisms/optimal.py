@@ -425,4 +425,5 @@ OPTIMAL = Mechanism(
     tuned=TUNED,
     tries=_tries,
     slow=True,
+    about="the best table of a few outputs for what you want to minimise",
 )

@@ -123,12 +123,12 @@ def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tu
 def piecewise_mechanism(
     name: str,
     t: Callable[[float], float],
+    about: str,
     tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried,
 ) -> Mechanism:
     """Return the piecewise mechanism whose parameter is t(epsilon).
 
-    name: in the registry. t: a function of a real epsilon. tries: yields the options that `auto`
-    compares, as in `Mechanism`.
+    name: in the registry. t: a function of a real epsilon. about, tries: as in `Mechanism`.
     """
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
@@ -148,6 +148,7 @@ def piecewise_mechanism(
         worst_variance=lambda epsilon: worst_variance(epsilon, t(epsilon)),
         levels=LEVELS,
         tries=tries,
+        about=about,
     )
 
 
@@ -162,4 +163,6 @@ def _tries(most: int) -> Iterator[Mapping[str, Any]]:
             yield {"levels": levels, "window": "best"}
 
 
-PM_SUB = piecewise_mechanism("pm-sub", t_sub, _tries)
+PM_SUB = piecewise_mechanism(
+    "pm-sub", t_sub, "piecewise: most reports are near the value; for large epsilons", _tries
+)

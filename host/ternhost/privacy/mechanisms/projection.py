@@ -25,4 +25,11 @@ def design(epsilon: int, levels: int | None = None, d: int = 32, radius: float =
 
 _D = Option("d", "number of coordinates of the vector", int, "D", default=32)
 _RADIUS = Option("radius", "length to which vectors are clipped", float, "R", default=1.0)
-PROJECTION = Mechanism("projection", design, (_D, _RADIUS), tries=untried, single_valued=False)
+PROJECTION = Mechanism(
+    "projection",
+    design,
+    (_D, _RADIUS),
+    tries=untried,
+    single_valued=False,
+    about="one report about a whole vector: a direction near it",
+)

@@ -215,9 +215,15 @@ def _better_notes(epsilon: int) -> list[str]:
 
 
 THREE_OUTPUTS = fixed(
-    "three-outputs", 3, card, _notes, variance=variance, worst_variance=worst_variance
+    "three-outputs",
+    3,
+    card,
+    _notes,
+    variance=variance,
+    worst_variance=worst_variance,
+    about="three outputs, one of them zero: little noise for small values",
 )
-RR3 = fixed("rr3", 3, rr3_card)
+RR3 = fixed("rr3", 3, rr3_card, about="randomised response over -1, 0 and 1")
 BETTER = fixed(
     "3r",
     3,
@@ -225,4 +231,5 @@ BETTER = fixed(
     _better_notes,
     variance=better_variance,
     worst_variance=better_worst_variance,
+    about="the three outputs with the smallest worst variance",
 )
