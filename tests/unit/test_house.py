@@ -40,7 +40,7 @@ HOST_FLOORS = (
     {"cache", "command", "device_library", "extras", "options", "registry", "terminal"},
     {"files"},
     {"errors"},
-    {"text"},
+    {"text", "words"},
 )
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
 

@@ -42,7 +42,7 @@ def test_the_table_of_a_learner_goes_before_that_of_its_command(project, tern):
 def test_a_run_takes_its_options_from_the_project_file(project, tern):
     project('data = "iris"\nfleet = "simulated:100"\n[train.fedsgd]\nreports = 100')
     result = tern(*RUN, "fedsgd", "--json").json
-    assert (result["options"]["data"], result["fleet"], result["reports"]) == (
+    assert (result["options"]["data"], result["options"]["fleet"], result["reports"]) == (
         "iris",
         "simulated:100",
         100,
