@@ -21,7 +21,7 @@ def rows(epsilon):
     """The probabilities of the symbols -, 0, + of Three-Outputs at the inputs -1 and 1: two lists
     of Fractions.
     """
-    card = cards.decode(ternhost.design("three-outputs", epsilon).card)
+    card = cards.decode(ternhost.design("three-outputs", epsilon).data)
     ends = [certify.at_knot(card, knot) for knot in (0, len(certify.knots(card)) - 1)]
     return [row if len(row) == 3 else [row[0], Fraction(0), row[1]] for row in ends]
 

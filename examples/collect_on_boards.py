@@ -5,14 +5,15 @@ them with the truth.
 import argparse
 
 import ternhost
+from ternhost import Values
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--fleet", default="emulated:2")
 parser.add_argument("--epsilon", default="4")
 args = parser.parse_args()
 
-result = ternhost.collect(fleet=args.fleet, data="wine", epsilon=args.epsilon)
-means = result.attributes
+result = ternhost.collect(Values(epsilon=args.epsilon), args.fleet, data="wine")
+means = result.to_frame()
 means["inside"] = (means["low"] <= means["true"]) & (means["true"] <= means["high"])
 print(means.round(3).to_string(index=False))
 print(f"{means['inside'].sum()} of {len(means)} intervals hold the true mean")

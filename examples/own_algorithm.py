@@ -15,7 +15,7 @@ import numpy as np
 
 import ternhost
 from tern import wire
-from ternhost import datasets
+from ternhost import Simulated, datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
@@ -30,7 +30,7 @@ GROUP = "until"
 
 @dataclass(frozen=True)
 class Options(MechanismOptions, BudgetOptions):
-    """The options of the command line and of `ternhost.collect`.
+    """The options of the command line, and the object that `ternhost.Run` takes.
 
     Those of every report, and these.
     """
@@ -156,6 +156,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=float, default=0.1)
     args = parser.parse_args()
-    result = ternhost.collect("until", fleet="simulated:20000", epsilon=4, width=args.width)
+    run = ternhost.Run(Options(epsilon=4, width=args.width), Simulated(20_000))
+    result = run.finish()
     print(result)
     print(result.history)

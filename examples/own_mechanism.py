@@ -11,6 +11,7 @@ import math
 
 import ternhost
 from tern.card import T
+from ternhost import FedSGD, Simulated
 from ternhost.options import Option
 from ternhost.privacy.base import Design, check_levels, checked, exp_bound, table
 from ternhost.privacy.mechanisms import REGISTRY, Mechanism
@@ -44,13 +45,9 @@ if __name__ == "__main__":
     args = parser.parse_args()
 
     REGISTRY.register("quiet", QUIET)  # from here on it has a name wherever mechanisms are named
-    card = ternhost.design("quiet", epsilon=2, zero=0.25)
-    print(f"a card of {len(card.card)} bytes: {', '.join(card.notes)}")
     for probability in (0.1, 0.9):
-        result = ternhost.train(
-            fleet=f"simulated:{args.clients}",
-            reports=args.clients,
-            mechanism="quiet",
-            mechanism_options={"zero": probability},
-        )
-        print(f"silent with probability {probability:g}: accuracy {result.figures['accuracy']:.4f}")
+        card = ternhost.design("quiet", epsilon=2, options={"zero": probability})
+        print(f"a card of {len(card.data)} bytes: {', '.join(card.notes)}")
+        learner = FedSGD(card=card, reports=args.clients)
+        result = ternhost.train(learner, Simulated(args.clients))
+        print(f"silent with probability {probability:g}: accuracy {result.accuracy:.4f}")

@@ -5,6 +5,7 @@ import argparse
 from matplotlib.figure import Figure
 
 import ternhost
+from ternhost import FedSGD, Simulated
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--clients", type=int, default=20_000)
@@ -14,12 +15,11 @@ args = parser.parse_args()
 figure = Figure(layout="constrained")
 axes = figure.subplots()
 for epsilon in (0.5, 1, 2):
-    result = ternhost.train(
-        fleet=f"simulated:{args.clients}", reports=args.clients, epsilon=epsilon
-    )
+    learner = FedSGD(epsilon=epsilon, reports=args.clients)
+    result = ternhost.train(learner, Simulated(args.clients))
     history = result.history
     axes.plot(history["reports"].cumsum(), history["accuracy"], label=f"epsilon {epsilon:g}")
-    print(f"epsilon {epsilon:g}: accuracy {result.figures['accuracy']:.4f}, in {result.directory}")
+    print(f"epsilon {epsilon:g}: accuracy {result.accuracy:.4f}, in {result.directory}")
 axes.axhline(result.figures["accuracy_optimum"], color="k", linestyle=":", label="without privacy")
 axes.set(xlabel="reports", ylabel="accuracy on held-out records")
 axes.legend()

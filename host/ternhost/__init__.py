@@ -1,9 +1,10 @@
 """tern's host: federated learning on microcontrollers under exact local differential privacy.
 
     import ternhost
+    from ternhost import FedSGD, Simulated
 
-    result = ternhost.train(fleet="simulated:20000", reports=20_000, epsilon=2)
-    result.figures["accuracy"], result.weights, result.history
+    result = ternhost.train(FedSGD(epsilon=2, reports=20_000), Simulated(20_000))
+    print(result.accuracy, result.weights)
 
 Each part is imported when it is first used, so that `import ternhost` is fast."""
 
@@ -15,41 +16,120 @@ from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, 
 device_library.provide(__name__)  # for modules that import `tern`: neither of those above does
 
 if TYPE_CHECKING:
-    from ternhost.api import Result, certify, collect, design, infer, list_runs, resume, train
+    from ternhost.api.cards import Card, Verdict, design, list_cards
+    from ternhost.api.fleets import Broker, Emulated, FleetChoice, Ports, Simulated
+    from ternhost.api.protection import Protection
+    from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
+    from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
+    from ternhost.learn.collect import Options as Values
+    from ternhost.learn.direct import Options as Direct
+    from ternhost.learn.fedavg import Options as FedAvg
+    from ternhost.learn.fedsgd import Options as FedSGD
+    from ternhost.learn.fedsum import Options as FedSum
+    from ternhost.learn.infer import Options as Infer
+    from ternhost.learn.means import Options as Means
+    from ternhost.learn.schedule import Schedule, Terms
+    from ternhost.privacy.matrix import certify
     from ternhost.run.device_model import DeviceModel
     from ternhost.run.status import Status
     from ternhost.store.store import Store
 
+# Where each public name is defined, as "module:attribute". The imports above say the same to type
+# checkers.
+_PLACES = {
+    # What a run is made of.
+    "Direct": "ternhost.learn.direct:Options",
+    "FedAvg": "ternhost.learn.fedavg:Options",
+    "FedSGD": "ternhost.learn.fedsgd:Options",
+    "FedSum": "ternhost.learn.fedsum:Options",
+    "Infer": "ternhost.learn.infer:Options",
+    "Means": "ternhost.learn.means:Options",
+    "Values": "ternhost.learn.collect:Options",
+    "Broker": "ternhost.api.fleets:Broker",
+    "Emulated": "ternhost.api.fleets:Emulated",
+    "FleetChoice": "ternhost.api.fleets:FleetChoice",
+    "Ports": "ternhost.api.fleets:Ports",
+    "Simulated": "ternhost.api.fleets:Simulated",
+    "Protection": "ternhost.api.protection:Protection",
+    "Schedule": "ternhost.learn.schedule:Schedule",
+    "Terms": "ternhost.learn.schedule:Terms",
+    # Runs.
+    "Run": "ternhost.api.runs:Run",
+    "Status": "ternhost.run.status:Status",
+    "collect": "ternhost.api.runs:collect",
+    "infer": "ternhost.api.runs:infer",
+    "list_runs": "ternhost.api.runs:list_runs",
+    "resume": "ternhost.api.runs:resume",
+    "serve": "ternhost.api.runs:serve",
+    "train": "ternhost.api.runs:train",
+    # What comes of them.
+    "Attribute": "ternhost.api.results:Attribute",
+    "CollectResult": "ternhost.api.results:CollectResult",
+    "DeviceModel": "ternhost.run.device_model:DeviceModel",
+    "InferResult": "ternhost.api.results:InferResult",
+    "Result": "ternhost.api.results:Result",
+    "Store": "ternhost.store.store:Store",
+    "TrainResult": "ternhost.api.results:TrainResult",
+    # Mechanisms.
+    "Card": "ternhost.api.cards:Card",
+    "Verdict": "ternhost.api.cards:Verdict",
+    "design": "ternhost.api.cards:design",
+    "list_cards": "ternhost.api.cards:list_cards",
+    "certify": "ternhost.privacy.matrix:certify",
+}
+
 __all__ = [
+    "Attribute",
+    "Broker",
+    "Card",
+    "CollectResult",
     "DeviceError",
     "DeviceModel",
+    "Direct",
+    "Emulated",
+    "FedAvg",
+    "FedSGD",
+    "FedSum",
+    "FleetChoice",
+    "Infer",
+    "InferResult",
+    "Means",
+    "Ports",
+    "Protection",
     "RefusedError",
     "Result",
+    "Run",
+    "Schedule",
+    "Simulated",
     "Status",
     "StorageError",
     "Store",
+    "Terms",
     "TernError",
+    "TrainResult",
     "UsageError",
+    "Values",
+    "Verdict",
     "certify",
     "collect",
     "design",
     "infer",
+    "list_cards",
     "list_runs",
     "resume",
+    "serve",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, so that `import ternhost` is fast."""
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = "ternhost.api"
-    if name == "Store":
-        module = "ternhost.store.store"
-    value = getattr(importlib.import_module(module), name)
+    module, _, attribute = _PLACES[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value  # so that this function is not called for it again
     return value
 

@@ -4,15 +4,28 @@ One record declares an option; parsers, help texts and messages are made from it
 """
 
 import argparse
+import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
+from decimal import Decimal
+from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
 
 from ternhost import words
 from ternhost.errors import UsageError
 
+Number = str | int | float | Decimal
+"""How Python may write a number that is kept exactly, in decimal: 2, 0.5, "0.1", Decimal("0.1")."""
+
 _KEY = "option"
-_KINDS: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number"}
+_KINDS: dict[Callable[[str], Any], str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "True or False",
+}
+_LONGEST_SHOWN = 60  # characters of a wrong value in a message
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": bool}
 
 
@@ -28,6 +41,8 @@ class Option:
     - group: the heading under which the help lists the option
     - shown: the default in words, for the help; None for the value itself, "" for nothing
     - instead_of: the names of options that this one replaces
+    - accepts: turns a value that Python hands over, such as bytes, into one of this option; it may
+      raise TypeError, ValueError or UsageError. None: a value of the option's type is expected
     """
 
     name: str
@@ -39,6 +54,7 @@ class Option:
     group: str = ""
     shown: str | None = None
     instead_of: Sequence[str] = ()
+    accepts: Callable[[Any], Any] | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -58,6 +74,31 @@ class Option:
         except ValueError:
             expected = _KINDS.get(self.type) or self.metavar or "another value"
             raise UsageError(f"{flag(self.name)} must be {expected}, not {text!r}") from None
+
+    def normalised(self, value: Any) -> Any:
+        """Return a value that Python hands over, in the type of the option.
+
+        A number may stand for a text, but a bool does not stand for a number, although Python
+        counts it as an integer. Raises UsageError for a value of another type, for a number that is
+        not finite, and for one that is not among the choices.
+        """
+        if value is None and self.default is None:
+            return None
+        try:
+            if self.accepts is not None:
+                result = self.accepts(value)
+            else:
+                result = _converted(self.type, value)
+        except (TypeError, ValueError, OverflowError):
+            expected = _KINDS.get(self.type) or "a text or a number"
+            raise UsageError(f"{flag(self.name)} must be {expected}, not {_shown(value)}") from None
+        is_choice = not self.values or result in self.values or result == self.default
+        if not is_choice:
+            text = (
+                f"{flag(self.name)} must be one of {', '.join(self.values)}, not {_shown(result)}"
+            )
+            raise UsageError(text)
+        return result
 
     def is_default(self, value: Any) -> bool:
         """Return whether `value` means the same as leaving the option out."""
@@ -112,6 +153,60 @@ class Option:
         return text.replace("%", "%%")
 
 
+def _converted(wanted_type: Any, value: Any) -> Any:
+    """Return a value in another type, without changing what it means.
+
+    Raises TypeError, ValueError or OverflowError if that is not possible.
+    """
+    is_numpy_bool = type(value).__module__ == "numpy" and type(value).__name__.startswith("bool")
+    is_bool = isinstance(value, bool) or is_numpy_bool
+    if is_bool != (wanted_type is bool):
+        raise TypeError
+    if wanted_type is bool:
+        return bool(value)
+    if wanted_type is int:
+        return operator.index(value)  # raises TypeError unless it is an integer
+    if wanted_type is float:
+        return _finite(value)
+    if isinstance(value, str | PurePath):
+        return str(value)
+    return _decimal(value)
+
+
+def _finite(value: Any) -> float:
+    """Return a number as a float. Raises TypeError unless it is one, ValueError if not finite."""
+    if not isinstance(value, Real | Decimal):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _decimal(value: Any) -> str:
+    """Return a number as a text in decimal. Raises TypeError for anything else."""
+    if not isinstance(value, Real | Decimal):
+        raise TypeError
+    _finite(value)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, Integral):
+        return str(int(value))
+    return repr(float(value))
+
+
+def _shown(value: Any) -> str:
+    """Return a wrong value as messages show it: in one line, which is not too long."""
+    try:
+        text = repr(value)
+    except Exception:  # an object of the user's own
+        text = f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    if len(text) > _LONGEST_SHOWN:
+        text = text[:_LONGEST_SHOWN] + "..."
+    return text
+
+
 def option(default: Any, text: str = "", *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
     """Return a dataclass field that also declares an `Option` of the same name and default.
 
@@ -127,7 +222,8 @@ def option(default: Any, text: str = "", *, kind: Callable[[str], Any] = str, **
 class OptionGroup:
     """The base of groups of options: frozen dataclasses of `option` fields.
 
-    A group refuses wrong values in a method `check`. The options of an algorithm are one dataclass
+    Values are first brought into the types of their options: an epsilon of 2, 2.0 or Decimal(2) is
+    kept as a text. A group refuses wrong values in a method `check`. The options of an algorithm are one dataclass
     that combines several groups: `class Options(MechanismOptions, BudgetOptions)`. All of its
     groups are checked when it is made, the last one that it names first.
     """
@@ -137,10 +233,22 @@ class OptionGroup:
 
         A class calls only the method that it defines itself, so that none is called twice.
         """
+        normalise(self)
         for group in reversed(type(self).__mro__):
             own_members = vars(group)
             if "check" in own_members:
                 own_members["check"](self)
+
+
+def normalise(options: Any) -> None:
+    """Bring the values of an options dataclass into the types that its options declare.
+
+    options: it may be frozen. Raises UsageError for a value of another type.
+    """
+    for declared in options_of(options):
+        value = getattr(options, declared.name)
+        # A frozen dataclass refuses ordinary assignment, also while it is made.
+        object.__setattr__(options, declared.name, declared.normalised(value))
 
 
 def options_of(cls: Any) -> list[Option]:

@@ -53,7 +53,7 @@ def test_boards_estimate_means_with_intervals(tmp_path):
 
 def test_a_user_defined_mechanism_trains(tmp_path):
     printed = python(tmp_path, "own_mechanism.py", "--clients", "2000")
-    assert "0 with probability 0.25" in printed
+    assert "0 with probability 0.1" in printed
     assert printed.count("accuracy 0.") == 2
 
 

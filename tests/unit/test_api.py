@@ -1,22 +1,40 @@
-"""The public Python API: what `import ternhost` gives, options by keyword, and results."""
+"""The public Python API: what `import ternhost` gives, runs as objects, and their results."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from simulating import PEOPLE
 
 import ternhost
+from ternhost import (
+    Emulated,
+    FedSGD,
+    Infer,
+    Ports,
+    Protection,
+    Run,
+    Simulated,
+    Values,
+    datasets,
+)
 from ternhost.run.status import END
 
 pytestmark = pytest.mark.usefixtures("here")
 
+DEVICES = Simulated(1000)
 
-def small(algorithm="fedsgd", **options):
-    """A run of 1,000 simulated clients, each of which reports once."""
-    fleet = {"fleet": "simulated:1000", "reports": 1000}
-    return ternhost.train(algorithm, data="breast-cancer", **fleet, **options)
+
+def small(**options):
+    """A run of 1,000 simulated clients, each of which reports once, in four rounds."""
+    return {"learner": FedSGD(reports=1000, group=250, **options), "fleet": DEVICES} | {
+        "data": "breast-cancer"
+    }
 
 
 LIST_NEW_MODULES = """
@@ -37,102 +55,393 @@ def test_importing_ternhost_imports_nothing_else():
     )
 
 
-def test_everything_that_is_exported_is_there_and_described():
-    for name in ternhost.__all__:
-        assert getattr(ternhost, name).__doc__, name
+@pytest.mark.parametrize("name", ternhost.__all__)
+def test_what_is_exported_is_there_and_described(name):
+    assert getattr(ternhost, name).__doc__
+
+
+def test_there_is_nothing_that_is_not_exported():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ternhost.nothing
-    assert ternhost.reach.fleet  # its modules can still be reached
 
 
-def test_a_result_is_what_the_run_has_stored(tmp_path):
-    result = small(epsilon=4, k=2, group=250, name="mine")
-    assert result.directory.resolve() == tmp_path / "runs" / "mine"
-    stored = json.loads((result.directory / "result.json").read_text())
-    assert dict(result) == dict(ternhost.Result.load("mine")) == stored
-    assert (result["options"]["epsilon"], result["epsilon_paid"]) == ("4", pytest.approx(4))
+def test_modules_can_still_be_reached():
+    assert ternhost.reach.fleet
 
 
-def test_a_result_has_weights_figures_and_a_history():
+# Results
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The result of a small run, in a directory of its own."""
+    directory = tmp_path_factory.mktemp("runs")
+    parts = small(epsilon=4, k=2)
+    return ternhost.train(**parts, name="mine", directory=directory)
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs")
+    return ternhost.collect(
+        Values(epsilon="4"), Simulated(500), data="wine", directory=directory, name="mine"
+    )
+
+
+@pytest.fixture(scope="module")
+def inferred(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs")
+    return ternhost.infer(Infer(), Simulated(300), directory=directory, name="mine")
+
+
+@pytest.fixture(params=["trained", "collected", "inferred"])
+def result(request):
+    """A result of each kind."""
+    return request.getfixturevalue(request.param)
+
+
+def test_a_result_is_what_the_run_has_stored(trained):
+    stored = json.loads((trained.directory / "result.json").read_text())
+    assert dict(trained) == trained.to_dict() == stored
+
+
+def test_a_stored_result_can_be_loaded(trained):
+    loaded = ternhost.TrainResult.load("mine", trained.directory.parent)
+    assert loaded.to_dict() == trained.to_dict()
+
+
+def test_a_result_is_loaded_as_what_it_is(result):
+    assert type(ternhost.Result.load(result.directory)) is type(result)
+
+
+def test_a_result_of_another_kind_is_not_loaded(collected):
+    with pytest.raises(ternhost.UsageError):
+        ternhost.TrainResult.load(collected.directory)
+
+
+def test_a_result_cannot_be_changed(result):
+    with pytest.raises(AttributeError):
+        result.reports = 7
+
+
+def test_a_result_is_shown_in_a_terminal_with_its_figures_and_its_privacy(result):
+    assert result.name in repr(result)
+    assert "epsilon" in repr(result)
+
+
+def test_a_result_is_shown_in_a_notebook_as_a_table(result):
+    html = result._repr_html_()
+    assert html.startswith("<table>")
+    assert all(name in html for name in result.figures)
+
+
+def test_each_picture_of_a_result_is_a_figure_of_matplotlib(result):
+    assert result.pictures
+    assert all(isinstance(result.plot(name), Figure) for name in result.pictures)
+
+
+def test_the_first_picture_is_drawn_by_default(result):
+    assert isinstance(result.plot(), Figure)
+
+
+def test_a_picture_that_is_not_there_is_refused(result):
+    with pytest.raises(ternhost.UsageError):
+        result.plot("nothing")
+
+
+def test_a_result_of_training_has_weights(trained):
+    assert trained.weights.tolist() == trained["weights"]
+
+
+def test_a_result_of_training_has_figures_by_name(trained):
+    assert trained.accuracy == trained.figures["accuracy"] == trained["accuracy"]
+    assert {"auc", "auc_baseline", "auc_optimum"} <= trained.figures.keys()
+
+
+def test_a_figure_that_the_run_is_not_judged_by_is_refused(trained):
+    with pytest.raises(ternhost.UsageError):
+        _ = trained.squared_error
+
+
+def test_a_result_of_training_is_a_frame_of_its_rounds(trained):
+    assert trained.to_frame()["reports"].tolist() == [250] * 4
+
+
+def test_a_result_of_collecting_is_a_frame_of_its_attributes(collected):
+    frame = collected.to_frame()
+    assert len(frame) == 13
+    assert (frame["low"] <= frame["estimate"]).all()
+    squared_error = np.mean((frame["estimate"] - frame["true"]) ** 2)
+    assert squared_error == pytest.approx(collected.figures["mean_squared_error"])
+
+
+def test_categories_of_an_attribute_have_a_row_each(monkeypatch):
+    monkeypatch.setitem(datasets.TABLES, "people", lambda: PEOPLE)
+    result = ternhost.collect(Values(epsilon=4), Simulated(500), data="people")
+    categories = [each for each in result.attributes if each.category is not None]
+    assert len(categories) > len({each.name for each in categories})
+
+
+def test_a_result_of_inference_has_a_score(inferred):
+    assert inferred.score == inferred["score"]
+
+
+def test_without_pandas_a_data_frame_names_the_extra_that_installs_it(trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:
+        trained.to_frame()
+    assert "tern-ldp[data]" in caught.value.hint
+
+
+# Runs
+
+
+def test_a_run_tells_its_status():
     statuses = []
-    result = small(group=250, on_status=statuses.append)
+    ternhost.train(**small(), on_status=statuses.append)
     assert [status.round for status in statuses if status.event == END] == [1, 2, 3, 4]
-    assert result.weights.tolist() == result["weights"]
-    assert result["measures"] == ["accuracy", "auc", "log_loss"]
-    assert {"auc", "auc_baseline", "auc_optimum"} <= result.figures.keys()
-    assert result.history["reports"].tolist() == [250] * 4
 
 
-def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
-    first = small(name="first", directory=tmp_path / "mine")
-    listed = [(entry["run"], entry["status"]) for entry in ternhost.list_runs(tmp_path / "mine")]
-    assert listed == [("first", "finished")]
-    assert ternhost.list_runs() == []
-    assert ternhost.Result.load("first", tmp_path / "mine")["weights"] == first["weights"]
-    for missing in (lambda: ternhost.Result.load("first"), lambda: ternhost.list_runs("nowhere")):
-        with pytest.raises(ternhost.UsageError):
-            missing()
+def test_a_run_gives_each_round_as_it_ends():
+    assert [status.round for status in Run(**small())] == [1, 2, 3, 4]
 
 
-def test_a_run_that_stopped_is_resumed(tmp_path):
-    """The first process stops in the second of four rounds. `resume` runs the rest."""
+def test_a_run_that_was_iterated_has_the_result_of_train():
+    run = Run(**small())
+    for _status in run:
+        pass
+    assert run.result.figures == ternhost.train(**small()).figures
 
+
+def test_a_run_has_no_result_before_it_ends():
+    with pytest.raises(ternhost.UsageError):
+        _ = Run(**small()).result
+
+
+def test_nothing_is_written_before_a_run_begins(tmp_path):
+    Run(**small())
+    assert not (tmp_path / "runs").exists()
+
+
+def left_after_two_rounds():
+    """A run whose loop was left when its second round had ended."""
+    run = Run(**small(), name="cut")
+    for status in run:
+        if status.round == 2:
+            break
+    return run
+
+
+def test_a_run_that_is_left_early_has_the_result_of_its_rounds():
+    assert left_after_two_rounds().result.reports == 500
+
+
+def test_a_run_that_was_left_early_can_be_resumed():
+    left_after_two_rounds()
+    assert ternhost.list_runs()[0]["status"] == "stopped", "no process has its store open"
+    assert [status.round for status in Run.resume("cut")] == [3, 4]
+
+
+def test_resume_carries_a_run_out_to_its_end():
+    left_after_two_rounds()
+    assert ternhost.resume("cut").reports == 1000
+
+
+def test_an_error_in_the_body_of_the_loop_leaves_a_run_that_can_be_resumed():
+    class Stopped(Exception):
+        pass
+
+    def stop_in_round_two():
+        with Run(**small(), name="cut") as run:
+            for status in run:
+                if status.round == 2:
+                    raise Stopped
+
+    with pytest.raises(Stopped):
+        stop_in_round_two()
+    assert ternhost.resume("cut").reports == 1000
+
+
+def test_an_error_of_a_callback_leaves_a_run_that_can_be_resumed():
     class Stopped(Exception):
         pass
 
     def stop(status):
-        assert ternhost.list_runs()[0]["status"] == "running"
         if status.event == END and status.round == 2:
             raise Stopped
 
     with pytest.raises(Stopped):
-        small(name="cut", group=250, on_status=stop)
-    assert ternhost.list_runs()[0]["status"] == "stopped", "no process has its store open"
-    result = ternhost.resume("cut")
-    assert result["reports"] == 1000
-    assert result.history["round"].tolist() == [1, 2, 3, 4]
+        ternhost.train(**small(), name="cut", on_status=stop)
+    assert ternhost.resume("cut").reports == 1000
 
 
-def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
-    result = ternhost.collect(fleet="simulated:500", data="wine", epsilon="4")
-    frame = result.attributes
-    assert frame.columns.tolist() == ["name", "mean", "low", "high", "reports", "true"]
-    assert len(frame) == 13
-    assert (frame["low"] <= frame["mean"]).all()
-    squared_error = np.mean((frame["mean"] - frame["true"]) ** 2)
-    assert squared_error == pytest.approx(result.figures["mean_squared_error"])
-    assert result.weights is None
+def test_a_run_in_an_event_loop_gives_each_round_as_it_ends():
+    async def rounds():
+        async with Run(**small()) as run:
+            return [status.round async for status in run], run.result.reports
+
+    assert asyncio.run(rounds()) == ([1, 2, 3, 4], 1000)
 
 
-def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path):
-    design = ternhost.design("pm-sub", 2, 7)
-    path = tmp_path / "mine.card"
-    path.write_bytes(design.card)
-    for card in (design, design.card, path, "mine.card"):
-        assert small(card=card, epsilon=2)["card"] == design.card.hex()
+def test_the_event_loop_goes_on_while_a_round_is_under_way():
+    """The callback of a run waits for something that only the event loop can do."""
+    loop_went_on = threading.Event()
+
+    def wait(status):
+        assert loop_went_on.wait(timeout=30)
+
+    async def first_round():
+        asyncio.get_running_loop().call_later(0.05, loop_went_on.set)
+        async with Run(**small(), on_status=wait) as run:
+            return [status.round async for status in run]
+
+    assert asyncio.run(first_round()) == [1, 2, 3, 4]
+
+
+def test_a_run_whose_task_is_cancelled_can_be_resumed():
+    begun = threading.Event()
+
+    async def cut():
+        async with Run(**small(), name="cut", on_status=lambda status: begun.set()) as run:
+            async for _status in run:
+                pass
+
+    async def cancel():
+        task = asyncio.create_task(cut())
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert ternhost.resume("cut").reports == 1000
+
+
+def test_train_works_where_an_event_loop_runs_as_in_a_notebook():
+    async def cell():
+        return ternhost.train(**small()).reports
+
+    assert asyncio.run(cell()) == 1000
+
+
+def test_a_served_fleet_stops_after_the_rounds_of_its_schedule():
+    result = ternhost.serve(FedSGD(), "simulated:300", schedule=ternhost.Schedule(rounds=3))
+    assert result.rounds == 3
+
+
+def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
+    ternhost.train(**small(), name="first", directory=tmp_path / "mine")
+    listed = [(entry["run"], entry["status"]) for entry in ternhost.list_runs(tmp_path / "mine")]
+    assert listed == [("first", "finished")]
+    assert ternhost.list_runs() == []
+
+
+# What a run is made of
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "reason"),
+    ("fleet", "name"),
     [
-        ({"raports": 5}, TypeError, "did you mean 'reports'"),
-        ({"local_rate": 2}, ternhost.UsageError, "--local-rate belongs to fedavg"),
-        ({"seed": 1.5}, TypeError, "seed"),
-        ({"seed": True}, TypeError, "seed"),
-        ({"epsilon": 0}, ternhost.UsageError, "epsilon 0"),
-        ({"card": b"x", "mechanism": "pm-sub"}, ternhost.UsageError, "exclude each other"),
-        ({"algorithm": "values"}, ternhost.UsageError, "collect"),
+        (Simulated(20), "simulated:20"),
+        (Simulated(np.int64(20)), "simulated:20"),
+        (Emulated(2), "emulated:2"),
+        (Emulated(2, "pico"), "pico-emulated:2"),
+        (Ports("a0", "u1"), "port:a0,u1"),
+        (ternhost.Broker("my-broker"), "mqtt:my-broker"),
     ],
 )
-def test_an_invalid_option_is_refused_and_no_run_begins(options, error, reason, tmp_path):
-    with pytest.raises(error, match=reason):
-        small(**options)
+def test_a_fleet_stands_for_its_name(fleet, name):
+    assert str(fleet) == name
+
+
+def test_a_fleet_may_be_given_by_its_name():
+    parts = small() | {"fleet": "simulated:1000"}
+    assert ternhost.train(**parts).reports == 1000
+
+
+def test_a_number_may_be_written_in_any_way():
+    from decimal import Decimal
+
+    assert FedSGD(epsilon=4) == FedSGD(epsilon="4") == FedSGD(epsilon=Decimal(4))
+
+
+def test_without_a_learner_one_is_chosen_as_by_the_command():
+    """Iris has two classes by default, and declares public rows."""
+    assert ternhost.train(fleet=Simulated(100), data="iris").learner == "direct"
+
+
+def test_the_unit_of_a_protection_chooses_a_learner_that_has_it():
+    result = ternhost.train(
+        fleet=Simulated(10), data="synthetic-logistic", protection=Protection(unit="record")
+    )
+    assert result.learner == "fedsum"
+
+
+def test_a_learner_without_a_unit_refuses_one():
+    with pytest.raises(ternhost.UsageError):
+        ternhost.train(FedSGD(), DEVICES, protection=Protection(unit="record"))
+
+
+def test_two_values_for_one_option_are_refused():
+    with pytest.raises(ternhost.UsageError):
+        ternhost.train(FedSGD(data="wine"), DEVICES, data="iris")
+
+
+def test_a_learner_of_another_command_is_refused():
+    with pytest.raises(ternhost.UsageError) as caught:
+        ternhost.train(Values(), DEVICES)
+    assert "ternhost.collect" in caught.value.hint
+
+
+def test_options_that_contradict_each_other_are_refused_before_a_run_begins(tmp_path):
+    with pytest.raises(ternhost.UsageError):
+        ternhost.train(FedSGD(epsilon=3, epsilons="1:0.5,2:0.5"), DEVICES)
     assert not (tmp_path / "runs").exists()
 
 
-def test_without_pandas_a_data_frame_names_the_extra_that_installs_it(monkeypatch):
-    result = ternhost.Result({"history": [], "run": "mine"})
-    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
-    with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:
-        _ = result.history
-    assert "tern-ldp[data]" in caught.value.hint
+# Cards
+
+
+def test_a_card_has_the_epsilon_that_its_integers_keep():
+    assert ternhost.design("three-outputs", 2).epsilon == pytest.approx(2, abs=1e-5)
+
+
+def test_a_card_is_certified_at_an_epsilon_that_it_keeps():
+    card = ternhost.design("three-outputs", 2)
+    assert card.certify(2)
+    assert not card.certify(1.9)
+
+
+def test_a_card_is_saved_and_loaded(tmp_path):
+    card = ternhost.design("pm-sub", 2, 7)
+    assert ternhost.Card.load(card.save(tmp_path / "mine.card")).data == card.data
+
+
+def test_a_file_that_is_not_there_is_no_card():
+    with pytest.raises(ternhost.UsageError):
+        ternhost.Card.load("nothing.card")
+
+
+def test_the_probabilities_of_a_card_add_up_to_1():
+    assert ternhost.design("pm-sub", 2, 7).distribution(0.5).sum() == pytest.approx(1)
+
+
+def test_a_card_is_drawn():
+    assert isinstance(ternhost.design("pm-sub", 2, 7).plot(), Figure)
+
+
+def test_a_card_is_shown_in_a_notebook_as_a_table():
+    assert ternhost.design("pm-sub", 2, 7)._repr_html_().startswith("<table>")
+
+
+def test_a_card_may_be_an_object_or_bytes_or_a_file(tmp_path):
+    card = ternhost.design("pm-sub", 2, 7)
+    path = card.save(tmp_path / "mine.card")
+    for source in (card, card.data, path, str(path)):
+        assert ternhost.train(**small(card=source, epsilon=2))["card"] == card.data.hex()
+
+
+def test_the_mechanisms_and_the_cards_that_come_with_tern_are_listed():
+    mechanisms, shipped = ternhost.list_cards()
+    assert "three-outputs" in mechanisms
+    assert shipped

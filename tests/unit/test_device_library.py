@@ -9,8 +9,8 @@ import pytest
 pytestmark = pytest.mark.slow  # each test starts Python
 
 CHECKOUT = Path(__file__).parents[2]
-DESIGN = "print(ternhost.design('duchi', epsilon=1).epsilon)"
-MILLIONTHS = "1000000\n"  # of the epsilon
+DESIGN = "print(ternhost.design('duchi', epsilon=1).mechanism)"
+NAME = "duchi\n"
 
 
 @pytest.fixture(params=["clone", "package"])
@@ -65,4 +65,4 @@ def test_devices_are_emulated(folder):
 )
 def test_the_user_s_package_keeps_its_name(beside_package, imports):
     program = f"{imports}; {DESIGN}; print(tern.whose)"
-    assert python(beside_package, "-c", program) == f"{MILLIONTHS}the user\n"
+    assert python(beside_package, "-c", program) == f"{NAME}the user\n"

@@ -74,7 +74,7 @@ def test_the_twin_of_a_run_has_its_weights_and_its_accuracy(here):
     may move.
     """
     options = {"data": "iris", "model": "softmax", "epsilon": 8, "reports": 100, "group": 10}
-    result = ternhost.train("fedsgd", fleet="simulated:100", **options)
+    result = ternhost.train(ternhost.FedSGD(**options), "simulated:100")
 
     twin = result.device_model
 

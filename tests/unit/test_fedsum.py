@@ -21,7 +21,7 @@ SMALL = {"data": "synthetic-logistic", "records": 60, "run_epsilon": "4"}
 
 
 def train(fleet, **options):
-    return ternhost.train("fedsum", fleet=fleet, **options)
+    return ternhost.train(ternhost.FedSum(**options), fleet)
 
 
 @pytest.mark.sampled(1)

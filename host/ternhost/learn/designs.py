@@ -1,10 +1,12 @@
 """Designs of reports: the card and the cost for each class of devices, and the options behind them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from pathlib import Path, PurePath
+from typing import Any, ClassVar, NamedTuple, SupportsBytes, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,9 @@ from ternhost.privacy.cards import decode, load
 from ternhost.privacy.composing import ReportKind
 
 T = TypeVar("T")
+
+CardSource = str | Path | SupportsBytes
+"""A card: its file, its bytes, or what `ternhost.design` returns. Options keep it in hexadecimal."""
 
 # Rules for k, the number of coordinates in a report, each reported at epsilon / k. "variance"
 # assumes values that are spread evenly over [-1, 1], as gradients are once they are scaled to their
@@ -324,6 +329,29 @@ def _card_file(path: str) -> str:
     return load(path).hex()
 
 
+def _card_value(value: Any) -> str:
+    """Return a card that Python hands over as hexadecimal digits.
+
+    value: its bytes, an object that has them, its hexadecimal digits, or the path of its file.
+    Raises UsageError if the file cannot be read, TypeError for any other value.
+    """
+    is_path = isinstance(value, str | PurePath)  # a Path has bytes, too: those of its name
+    if not is_path:
+        if not isinstance(value, SupportsBytes):
+            raise TypeError
+        return bytes(value).hex()
+    text = str(value)
+    is_hexadecimal = re.fullmatch("([0-9a-f]{2})*", text) is not None
+    if is_hexadecimal and not Path(text).exists():
+        return text
+    try:
+        return _card_file(text)
+    except (OSError, ValueError) as error:  # ValueError: the path has a NUL
+        reason = getattr(error, "strerror", None) or error
+        hint = "give a card file, or what ternhost.design returns"
+        raise UsageError(f"{text[:60]}: {reason}", hint) from error
+
+
 @dataclass(frozen=True)
 class BudgetOptions(OptionGroup):
     """Options of the epsilon of a report: one for all devices, or one for each class of them."""
@@ -363,7 +391,9 @@ class MechanismOptions(OptionGroup):
     """Options of reports whose values each go through a card, that of a mechanism or a given one."""
 
     mechanism: str = in_privacy("three-outputs", metavar="NAME")
-    card: str | None = in_privacy(None, kind=_card_file, metavar="FILE", instead_of=("mechanism",))
+    card: CardSource | None = in_privacy(
+        None, kind=_card_file, accepts=_card_value, metavar="FILE", instead_of=("mechanism",)
+    )
     k: str = in_privacy(VARIANCE, metavar="K")
 
     def check(self) -> None:
@@ -409,7 +439,7 @@ class MechanismOptions(OptionGroup):
         elif self.card is not None and self.k_rule == VARIANCE:
             # The user gave the card (a table that perturbs a value), and so its epsilon for each value:
             # a report has as many values as its own epsilon allows.
-            card = _given_card(self.card, k=1, epsilon=least_epsilon)
+            card = _given_card(str(self.card), k=1, epsilon=least_epsilon)
             k = min(d, least_epsilon // card.epsilon)
         else:
             least_class = DeviceClass(least_epsilon)
@@ -441,7 +471,7 @@ class MechanismOptions(OptionGroup):
         """
         epsilon = device_class.epsilon
         if self.card is not None:
-            card = _given_card(self.card, k, epsilon)
+            card = _given_card(str(self.card), k, epsilon)
             mechanism = "card"
         else:
             use = None

@@ -35,6 +35,9 @@ class Design:
     card: bytes
     notes: tuple[str, ...] = ()
 
+    def __bytes__(self) -> bytes:
+        return self.card
+
     def decode(self) -> Card:
         """Return the decoded card.
 

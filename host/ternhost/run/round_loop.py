@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,10 +55,11 @@ class RoundLoop:
         # How many rounds had ended when the store was last read, and who had reported by then.
         self._reporters: tuple[int, Devices] | None = None
 
-    def run(self) -> None:
+    def rounds(self) -> Iterator[Status]:
         """Ask rounds until the algorithm is done, the run is stopped, or no device may be asked.
 
-        Raises TernError.
+        Yields the status of each round when it has ended and its results are in the store. Raises
+        TernError.
         """
         run, driver = self._run, self._driver
         self.members = run.members(driver)
@@ -81,8 +82,9 @@ class RoundLoop:
             result = self._collect(number)
             if result is None:  # the run was stopped
                 break
-            self.learn(result)
+            status = self.learn(result)
             self._after_round()
+            yield status
         if run.algorithm.done or run.schedule is not None:
             self._publish()
 
@@ -245,10 +247,11 @@ class RoundLoop:
 
     # Learning
 
-    def learn(self, result: RoundResult) -> None:
+    def learn(self, result: RoundResult) -> Status:
         """Let the algorithm learn from a round, save the run's state, and tell the watcher.
 
-        result: the reports of the round that has just ended, and who refused.
+        result: the reports of the round that has just ended, and who refused. Returns what the
+        watcher was told.
         """
         run = self._run
         run.algorithm.learn(result, self._asked)
@@ -264,8 +267,8 @@ class RoundLoop:
         self._store(result, {**figures, **chosen})
 
         # reports=0: the state, to which the status adds them, has this round's reports already.
-        status = self._status(END, result.number, result.asked, reports=0)
-        status |= {
+        values = self._status(END, result.number, result.asked, reports=0)
+        values |= {
             "round": run.state.rounds,
             "ended": result.ended,
             "reports": result.reports,
@@ -274,7 +277,9 @@ class RoundLoop:
             "figures": figures,
             "chosen": chosen,
         }
-        run.watcher.status(Status(**status))
+        status = Status(**values)
+        run.watcher.status(status)
+        return status
 
     def _count_rounds_without_report(self, result: RoundResult) -> None:
         """Count how many rounds in a row had no report, and how many were refused by devices."""

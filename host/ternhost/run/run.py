@@ -30,7 +30,7 @@ from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.run.round_loop import RoundLoop
 from ternhost.run.state import RunState
-from ternhost.run.status import Watcher
+from ternhost.run.status import Status, Watcher
 from ternhost.store.round_numbers import skip
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING, StoredRun
 from ternhost.store.store import Store
@@ -99,6 +99,7 @@ class Run(Closing):
         self._status = stored.status
         self._driver: Driver | None = None  # set while the fleet's devices are being asked
         self.stopped = False  # whether `stop` was called
+        self._known_result: dict[str, Any] | None = None  # set at the end
         # The time by the monotonic clock at which the run would have started, had it never paused.
         self._started = 0.0
 
@@ -304,9 +305,20 @@ class Run(Closing):
         finished before, its stored result is returned. If devices refuse a new run before any
         report, the run is removed from its store. Raises TernError; InterruptedByUser after Ctrl-C.
         """
+        for _status in self.rounds():
+            pass
+        return self.result
+
+    def rounds(self) -> Iterator[Status]:
+        """Do what `run` does, and yield the status of each round that has ended.
+
+        `result` has the result afterwards. If the iterator is closed before its end, the run is
+        left as it is, and `resume` can continue it.
+        """
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
-            return results.load(self.directory, self.directory.parent)
+            self._known_result = results.load(self.directory, self.directory.parent)
+            return
         # As if the run had started earlier by the time that it took before it was interrupted.
         self._started = time.monotonic() - self.state.seconds
         try:
@@ -314,14 +326,20 @@ class Run(Closing):
             self._prepare()
             with self._open_driver() as driver:
                 loop = RoundLoop(self, driver)
-                loop.run()
-            return self._conclude(loop.members)
+                yield from loop.rounds()
+            self._known_result = self._conclude(loop.members)
         except KeyboardInterrupt:
-            raise self._interrupted() from None
+            raise self.interrupted() from None
         except (DeviceError, RefusedError, UsageError) as error:
             if self._never_began(error):
                 begin.remove_failed_run(self.store, self.files, error)
             raise
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result, once `run` has returned, or `rounds` has ended."""
+        assert self._known_result is not None
+        return self._known_result
 
     def _never_began(self, error: TernError) -> bool:
         """Return whether the run failed with this error before it achieved anything.
@@ -366,7 +384,7 @@ class Run(Closing):
             yield driver
         self._driver = None
 
-    def _interrupted(self) -> InterruptedByUser:
+    def interrupted(self) -> InterruptedByUser:
         """Return the error to raise after Ctrl-C: it says what is stored, and how to continue."""
         if self._status == FINISHED:
             result_path = self.directory / run_directory.RESULT_NAME

@@ -20,7 +20,7 @@ _OWN = {
     "fedsgd": _TRAINING,
     "fedsum": _TRAINING,
     "fedavg": _TRAINING,
-    "collect": _COLLECTING,
+    "values": _COLLECTING,
     "means": _COLLECTING,
     "infer": "ternhost.run.report.inference:page",
 }
