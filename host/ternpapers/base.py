@@ -46,32 +46,28 @@ def others() -> list[str]:
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism to compare, with its options.
+    """A mechanism to compare.
 
-    levels: the number of outputs; None for the default. options: other options of the mechanism,
-    each as its name and value. Raises UsageError if its reports cannot be averaged.
+    levels: the number of outputs; None for the default. Raises UsageError if its reports cannot be
+    averaged.
     """
 
     name: str
     levels: int | None = None
-    options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise UsageError unless the mechanism is single-valued and has these options."""
+        """Raise UsageError unless the mechanism is single-valued."""
         mechanism = mechanisms.REGISTRY.named(self.name)
         if not mechanism.single_valued:
             text = f"the reports of {self.name} cannot be averaged"
             raise UsageError(text, hint="name another --mechanism")
-        for name, _ in self.options:
-            mechanisms.option(self.name, name)  # raises if there is no such option
 
     @property
     def label(self) -> str:
-        """The name of the mechanism and its options, for tables and pictures."""
+        """The name of the mechanism and its number of outputs, for tables and pictures."""
         words = [self.name]
         if self.levels is not None:
             words.append(f"{self.levels} levels")
-        words += [f"{name} {value}" for name, value in self.options]
         return ", ".join(words)
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
@@ -248,5 +244,7 @@ def two_classes(name: str) -> datasets.Dataset:
 @lru_cache(maxsize=512)
 def _card(contender: Contender, epsilon: int, use: str | None) -> Card:
     """Design the card of `Contender.card`."""
-    options = {"levels": contender.levels, **dict(contender.options)}
-    return mechanisms.design(contender.name, epsilon_micro=epsilon, use=use, **options).decode()
+    designed = mechanisms.design(
+        contender.name, levels=contender.levels, epsilon_micro=epsilon, use=use
+    )
+    return designed.decode()

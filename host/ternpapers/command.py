@@ -9,7 +9,6 @@ from typing import Any
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, InterruptedByUser, StorageError, UsageError
 from ternhost.files import storage_errors
-from ternhost.privacy import mechanisms
 from ternhost.run.directory import new_directory
 from ternhost.terminal import Progress
 from ternpapers import experiments
@@ -25,12 +24,14 @@ def add_parser(subparsers: Any) -> None:
     tern papers variance --output variance
     tern papers erm --data digits --quick --output erm-digits"""
     parser = add_command(subparsers, "papers", summary, example, run)
-    about = experiments.summaries()
-    descriptions = [f"{name}: {summary}" for name, summary in about.items()]
-    help_of_name = "; ".join(descriptions)
-    parser.add_argument("name", metavar="NAME", choices=about, help=help_of_name)
+    summaries = experiments.summaries()
+    text = "an experiment, or a paper, whose figures it lists"
+    parser.add_argument("name", metavar="NAME", choices=summaries, help=text)
+    width = max(map(len, summaries)) + 2
+    descriptions = [f"  {name:{width}}{summary}" for name, summary in summaries.items()]
+    parser.description = "\n".join([str(parser.description), "", "names:", *descriptions])
     papers = ", ".join(experiments.PAPERS)
-    add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1 (default: list them)")
+    add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1")
     chosen = "(default: chosen by the experiment)"
     add_option(parser, "--data D", f"data set, of those in 'tern train --help' {chosen}")
     add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
@@ -40,12 +41,8 @@ def add_parser(subparsers: Any) -> None:
     output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
     add_option(parser, "--output DIR", output)
     add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
-    compared = (
-        f"also measure this mechanism with its options below, in {', '.join(experiments.COMPARING)}"
-    )
-    add_option(parser, "--mechanism NAME", compared)
-    add_option(parser, "--levels N", "its number of outputs, if it leaves a choice", type=int)
-    mechanisms.add_options(parser)
+    text = f"also measure this mechanism, in {', '.join(experiments.COMPARING)}"
+    add_option(parser, "--mechanism NAME", text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             runs=args.runs,
             quick=args.quick,
             seed=args.seed,
-            contender=_contender(args),
+            contender=None if args.mechanism is None else Contender(args.mechanism),
             progress=bar.step,
             workers=args.workers,
             in_full=args.in_full,
@@ -101,21 +98,6 @@ def _list_figures(args: argparse.Namespace) -> int:
     lines += ["", f"compute one with: tern papers {args.name} --figure N"]
     print_result({"experiment": args.name, "figures": titles}, "\n".join(lines), args.json)
     return OK
-
-
-def _contender(args: argparse.Namespace) -> Contender | None:
-    """Return the mechanism of --mechanism with its options; None if none is named.
-
-    Raises UsageError for options without a mechanism.
-    """
-    if args.mechanism is not None:
-        given = mechanisms.options_given(args, args.mechanism)
-        return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
-    options = mechanisms.options_named(args, "levels")
-    if options:
-        text = f"{options[0]} is an option of a mechanism"
-        raise UsageError(text, hint="name it with --mechanism")
-    return None
 
 
 @contextlib.contextmanager

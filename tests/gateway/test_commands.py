@@ -30,7 +30,7 @@ def test_options_of_a_bound_are_checked(here, tern, words, reason):
 
 
 def test_an_account_behind_a_gateway_holds_toward_the_host(tern):
-    words = "card account duchi --epsilon 1 --reports 900 --delta 1e-6 --json"
+    words = "card account duchi:1 --shuffled 900 --delta 1e-6 --json"
     account = tern(*words.split()).json
     toward_the_host = {"ports": False, "broker": False, "gateway": True}
     assert account["holds_toward_the_host"] == toward_the_host

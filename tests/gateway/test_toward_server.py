@@ -63,7 +63,7 @@ def test_a_site_discloses_what_card_account_says(store, tern):
 
     disclosed = planning.disclosed_so_far(store, options_of_run())
 
-    words = "card account --epsilon 4 --reports 300 --rounds 20 --delta 1e-6 --json"
+    words = "card account any:4 --shuffled 300 --rounds 20 --delta 1e-6 --json"
     epsilon = tern(*words.split()).json["epsilon_central"]
     north = {"epsilon": epsilon, "delta": 1e-6, "honest": 1.0, "bound": 1.0}
     assert disclosed == {"north": north}

@@ -33,11 +33,11 @@ def test_an_experiment_that_is_refused_leaves_no_directory(here, tern):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("experiment hao --figure 9", "--figure, one of: 1, 2, 3, cost"),
-        ("experiment erm --window best", "--window is an option of a mechanism"),
-        ("experiment erm --mechanism duchi --window best", "duchi has no option --window"),
-        ("experiment rates --mechanism duchi", "'rates' compares no mechanisms"),
-        ("experiment mean --mechanism lhp", "cannot be averaged"),
+        ("papers hao --figure 9", "--figure"),
+        ("papers erm --mechanism pm --window best", "--window"),
+        ("papers rates --mechanism duchi", "'rates' compares no mechanisms"),
+        ("papers mean --mechanism lhp", "--mechanism"),
+        ("card design duchi --epsilon 1 --window best", "pm-sub, hm, hm-tp, pm, pm-opt"),
         ("card design pm --epsilon 1 --window odd", "one of paper, best"),
     ],
 )

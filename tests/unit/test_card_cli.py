@@ -10,6 +10,7 @@ import pytest
 
 from tern import card as cards
 from ternhost import errors
+from ternhost.cli import main
 from ternhost.privacy.mechanisms import parse_epsilon
 
 # Design and show
@@ -42,11 +43,38 @@ def test_epsilon_is_exact_in_decimal_and_rounded_down_to_millionths(text, micro)
     ("epsilon", "believed"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")]
 )
 def test_show_says_what_an_epsilon_means_for_one_device(tern, epsilon, believed):
-    words = ("card", "show", "duchi", "--epsilon", epsilon)
+    words = ("card", "show", f"duchi:{epsilon}")
     assert f"{believed} likely after its report" in tern(*words).out
     odds = math.exp(float(epsilon))
     posterior = tern(*words, "--json").json["posterior_from_half"]
     assert odds / (1 + odds) <= posterior < odds / (1 + odds) + 0.001  # rounded up
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("duchi", "duchi:2"),  # without an epsilon
+        ("nonsense", "tern card list"),
+        ("nonsense:2", "three-outputs"),
+        ("duchi:x", "--epsilon 1.5"),
+    ],
+)
+def test_a_card_that_is_neither_a_file_nor_a_mechanism_is_refused(tern, here, name, hint):
+    for verb in ("show", "certify", "account"):
+        assert hint in tern("card", verb, name, code=errors.USAGE).err
+
+
+def test_a_file_comes_before_the_mechanism_of_the_same_name(tern, here):
+    tern("card", "design", "duchi", "--epsilon", "1", "-o", "duchi:2")
+    assert tern("card", "show", "duchi:2", "--json").json["epsilon_certified"] == 1
+
+
+def test_the_page_of_a_mechanism_shows_its_options_alone(capsys):
+    with pytest.raises(SystemExit):
+        main(["card", "design", "laplace", "--help"])
+    page = capsys.readouterr().out
+    assert "--grid" in page
+    assert "--window" not in page
 
 
 # Files that cannot be written
@@ -123,7 +151,7 @@ def test_certify_takes_a_table_of_probabilities(certified):
 
 def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(certified):
     table = ";a;b;c\nyes;0.5;0.25;1/4\nno;1/2;1/2;0"
-    words = certified(table, "--epsilon", "1", "--delta", code=errors.FAILED)
+    words = certified(table, "--epsilon", "1", code=errors.FAILED)
     assert "delta      1/4 = 0.25 at epsilon 1.0" in words
 
 
@@ -162,7 +190,7 @@ def test_account_composes_the_losses_of_many_reports(account):
     with the reports. The exact one (19.2) is far below the sum of the epsilons, 100, and a little
     below the one by zero-concentrated privacy.
     """
-    result = account("three-outputs --epsilon .1 --rounds 1000")
+    result = account("three-outputs:.1 --rounds 1000")
     assert result["epsilon_pure"] == pytest.approx(100)
     assert 19 < result["epsilon_exact"] == result["epsilon"] < 19.4 < result["epsilon_zcdp"] < 21.6
     rows = result["rows"]
@@ -181,38 +209,31 @@ def test_an_account_has_the_true_epsilon_of_a_card_that_claims_less(account, duc
 
 
 def test_account_composes_rounds_behind_an_intermediary(account):
-    four = account("duchi --epsilon 1 --reports 300 --rounds 4")
+    four = account("duchi:1 --shuffled 300 --rounds 4")
     behind = [row["behind"] for row in four["rows"]]
     assert behind == sorted(set(behind))
     assert four["epsilon_central"] == behind[-1] < 3 * behind[0] < four["epsilon_exact"] < 4
 
 
-def test_only_honest_reports_hide_each_other(account):
-    some = account("duchi --epsilon 1 --reports 600 --honest .57")
-    assert some["honest"] == 342  # in floats, .57 of 600 is less
-    assert some["epsilon_central"] == account("duchi --epsilon 1 --reports 342")["epsilon_central"]
-
-
 def test_account_composes_several_cards_in_the_same_shares(account, duchi_card):
-    both = account(f"{duchi_card} duchi --epsilon 1 --rounds 4,20")
+    both = account(f"{duchi_card} duchi:1 --rounds 4,20")
     # 4 and 20 rounds, and as near as whole rounds come to 1/2, 1/4, 1/8 and 1/12 of both.
     assert [row["rounds"] for row in both["rows"]] == [2, 3, 6, 12, 24]
     assert both["rows"][-1]["pure"] == 4 * 1.5 + 20 * 1  # the card in the file is of 1.5
     of_first = account(f"{duchi_card} --rounds 4")["epsilon"]
-    of_second = account("duchi --epsilon 1 --rounds 20")["epsilon"]
+    of_second = account("duchi:1 --rounds 20")["epsilon"]
     assert max(of_first, of_second) < both["epsilon"] < of_first + of_second
 
 
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        ("duchi --epsilon 1 --rounds 0", "--rounds"),
-        ("duchi 3r duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 3 cards"),
-        ("duchi --epsilon 1 --honest .5", "--honest must be 1 without --reports"),
-        ("duchi --epsilon 1 --reports 9 --honest nan", "--honest"),
-        ("a.card b.card --epsilon 1", "--epsilon would change nothing"),
-        ("projection --epsilon 1 --d 9 --values 2", "--values must be 1 with projection"),
-        ("duchi --epsilon 1 --delta 1", "delta"),
+        ("duchi:1 --rounds 0", "--rounds"),
+        ("duchi:1 3r:1 duchi:1 --rounds 2,3", "--rounds has 2 numbers for 3 cards"),
+        ("duchi:1 --shuffled 9 --unit record", "--unit"),
+        ("duchi:1 --records 9", "--records"),
+        ("projection:1 --k 2", "--k"),
+        ("duchi:1 --delta 1", "delta"),
     ],
 )
 def test_an_account_that_makes_no_sense_is_refused(tern, words, option):

@@ -131,7 +131,7 @@ def tern_with_closed(streams, *words):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("card show nonsense --epsilon 2 --json", errors.USAGE),
+        ("card show nonsense:2 --json", errors.USAGE),
         ("card show --jason --json", errors.USAGE),
         ("--json", errors.USAGE),
         ("board monitor a99 --json", errors.NO_DEVICE),

@@ -113,7 +113,7 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "plan --data diabetes --model logistic --reports 100",
         "plan --devices 2 --epsilon 2",
         "card design duchi --epsilon nan",
-        "card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp",
+        "card account any:1 --shuffled 100 --plot a.bmpp",
     ],
 )
 def test_a_command_that_cannot_run_says_so_and_writes_nothing(here, tern, command):

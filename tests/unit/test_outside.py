@@ -93,7 +93,7 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
 
 
 def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
-    flipped = tern("card", "show", "flipped", "--epsilon", "8", "--flip", "0.2")
+    flipped = tern("card", "design", "flipped", "--epsilon", "8", "--flip", "0.2")
     # Its reports are -1 or 1; one in five is flipped, so they are divided by 1 - 2 / 5.
     assert flipped["worst_case_variance"] == pytest.approx(1 / (1 - 2 * 0.2) ** 2)
     assert "flipped" in tern("card", "list")["mechanisms"]

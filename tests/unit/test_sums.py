@@ -146,7 +146,7 @@ def test_of_a_budget_the_whole_device_has_the_square_of_its_units(tern):
     that is added, one that is replaced, and a device whose 100 units are all replaced. rho grows
     with the square of the number of units, so 100 units cost 10,000 rho.
     """
-    words = "card account --epsilon 10 --delta 1e-6 --rounds 8760 --unit 60 --units 100 --json"
+    words = "card account --budget 10 --delta 1e-6 --rounds 8760 --unit 60 --records 6000 --json"
     result = tern(*words.split()).json
     budget = sums.rho_of(10, 1e-6)
     replaced_record = sums.epsilon_of(2**2 * budget, 1e-6)  # one is removed, another added
@@ -157,17 +157,19 @@ def test_of_a_budget_the_whole_device_has_the_square_of_its_units(tern):
 @pytest.mark.parametrize("units", [1, 8, 60])
 def test_group_privacy_of_a_pure_card_adds_epsilons(account, units):
     """By rho, eight units would have an epsilon of 68: the smaller bound is shown."""
-    result = account(f"three-outputs --epsilon 1 --unit record --units {units}")
+    result = account(f"three-outputs:1 --unit record --records {units}")
     assert result["epsilon_device"] == pytest.approx(units, rel=1e-5)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "--rho 1 --epsilon 1",
-        "--rho 1e-6 --rounds 2",  # less than a millionth each
-        "--rho 1 --units 2",  # of no unit
-        "gaussian.card --reports 100",
+        "",  # neither a card nor a budget
+        "duchi:1 --budget 1",
+        "--budget 0.01 --rounds 100000",  # less than a millionth of rho each
+        "--budget 1 --records 2",  # of no unit
+        "--budget 1 --k 2",
+        "gaussian.card --shuffled 100",
     ],
 )
 def test_an_account_that_makes_no_sense_is_refused(tern, files, monkeypatch, words):

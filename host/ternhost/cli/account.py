@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from ternhost.cli import named
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.extensions import intermediaries
-from ternhost.options import exclude, require
-from ternhost.privacy import cards, certify, composing, mechanisms, shuffling, sums
+from ternhost.options import require
+from ternhost.privacy import cards, certify, composing, shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import rounded
@@ -34,13 +33,12 @@ from ternhost.terminal import Progress
 
 _MOST_ROUNDS = 10**6
 _MEANS_LITTLE = 10  # an epsilon above this is said to protect hardly at all
-# The options that are about a ledger, and their values if they are not given.
-_LEDGER = {"rho": None, "unit": None, "units": 1}
-_EXAMPLE = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta 1e-6 --plot rounds.png
-    tern card account three-outputs pm --epsilon 1 --rounds 100,20 --reports 5000 --honest .9 --delta 1e-6
-    tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
-    tern card account --epsilon 1 --reports 294000 --delta 1e-6 --plot shuffled.png
-    tern card account --epsilon 10 --delta 1e-6 --rounds 8760 --unit 60 --units 100"""
+_OF_A_LEDGER = ("budget", "unit", "records")
+_ANY = "any"  # as in any:2, for whatever mechanism has this epsilon
+_EXAMPLE = """tern card account three-outputs:.1 --rounds 1000 --plot rounds.png
+    tern card account three-outputs:1 pm:1 --rounds 100,20 --shuffled 4500
+    tern card account any:1 --shuffled 294000 --plot shuffled.png
+    tern card account --budget 10 --rounds 8760 --unit 60 --records 6000"""
 
 
 def add_parser(actions: Any) -> None:
@@ -48,45 +46,46 @@ def add_parser(actions: Any) -> None:
     intermediary_words = " or ".join(f"a {word}" for word in ["shuffler", *intermediaries()])
     summary = f"tell the epsilon of a device's reports together, also behind {intermediary_words}"
     account = add_command(actions, "account", summary, _EXAMPLE, run_account)
-    named.add_arguments(account, many=True)
-    text = "number of reports of a device, one a round; with several NAMEs also a number for each (default: 1)"
+    text = f"{named.HELP}; {_ANY}:EPSILON stands for any mechanism"
+    account.add_argument("cards", metavar="CARD", nargs="*", help=text)
+    text = "number of reports of a device, one a round; with several CARDs also a number for each (default: 1)"
     add_option(account, "--rounds R[,R,...]", text)
-    text = f"behind {intermediary_words}: number of reports that it mixes in a round, one of each device"
-    add_option(account, "--reports N", text, type=int)
-    text = "with --reports: the share of them that the reader does not control"
-    add_option(account, "--honest SHARE", text, 1.0)
-    text = "delta; of central privacy well below 1 / N"
-    add_option(account, "--delta D", text, type=float, required=True)
-    text = "number of values in a report, each at the epsilon of the card"
-    add_option(account, "--values K", text, 1)
-    text = "without NAME and --reports: rho of all reports together (or --epsilon for their (epsilon, delta))"
-    add_option(account, "--rho R", text)
-    text = "without --reports: device, record, or the records of a unit (default: device)"
-    add_option(account, "--unit UNIT", text)
-    add_option(account, "--units N", "without --reports: number of units that a device holds", 1)
-    text = "also draw epsilon into this file: against the rounds, or without --rounds against the number of reports"
+    text = f"number of reports that {intermediary_words} mixes in a round, one of each device, "
+    text += "without those that the reader controls"
+    add_option(account, "--shuffled N", text, type=int)
+    add_option(account, "--delta D", "delta of every (epsilon, delta)", 1e-6)
+    text = "number of coordinates in a report, each at the epsilon of the card"
+    add_option(account, "--k K", text, 1)
+    text = (
+        "without CARD: lifetime epsilon, at --delta, of what --unit protects, which --rounds share"
+    )
+    add_option(account, "--budget E", text)
+    text = "what is protected: device, record, or a number of consecutive records"
+    add_option(account, "--unit UNIT", f"{text} (default: device, or the unit of the card)")
+    add_option(
+        account, "--records N", "number of records of a device (default: one unit)", type=int
+    )
+    text = "also draw epsilon into this file: against the rounds, or without --rounds against --shuffled"
     add_option(account, "--plot FILE.png", text)
 
 
 def run_account(args: argparse.Namespace) -> int:
     """Account for rounds of reports, for one round behind a shuffler, or for a ledger in rho.
 
-    Which of the three it is follows from --reports, --rounds and the number of named cards.
+    Which of the three it is follows from --shuffled, --rounds and the number of named cards.
     """
     # Without a shuffler.
-    if args.reports is None:
-        require(args.honest == 1, "honest", "1 without --reports", args.honest)
-        if args.names:
+    if args.shuffled is None:
+        if args.cards:
             return _run_rounds(args)
         return _run_ledger(args)
 
     # Behind a shuffler.
-    for name, default in _LEDGER.items():
-        if getattr(args, name) != default:
-            text = f"--{name} is about a ledger, --reports about a shuffler"
+    for name in _OF_A_LEDGER:
+        if getattr(args, name) is not None:
+            text = f"--{name} is about a ledger, --shuffled about a shuffler"
             raise UsageError(text, "leave one of them out")
-    require(0 < args.honest <= 1, "honest", "above 0 and at most 1", args.honest)
-    is_one_round = args.rounds is None and len(args.names) < 2
+    is_one_round = args.rounds is None and len(args.cards) < 2
     if is_one_round:
         return _run_one_round(args)
     return _run_rounds(args)
@@ -125,62 +124,46 @@ class _CardRounds:
 
 
 def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
-    """Return the cards that the command line names, each with its number of rounds.
+    """Load or design the cards that the command line names, and certify them.
 
-    Without a name there is one entry, for any mechanism that keeps --epsilon. Raises UsageError if
-    that option is missing too, or for options that do not fit.
+    Returns each with its number of rounds. Raises UsageError if there is none, or one without a
+    certified cost, and for options that do not fit.
     """
-    rounds_by_card = _rounds_of_cards(args.rounds, card_count=max(1, len(args.names)))
-    if args.names:
-        return _named_cards(args, rounds_by_card)
-
-    options = mechanisms.options_named(args, "levels")
-    hint = "name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism"
-    if options:
-        raise UsageError(f"{options[0]} is an option of a mechanism", hint)
-    if args.epsilon is None:
-        raise UsageError("the local epsilon is missing", hint)
-    any_mechanism = _CardRounds(
-        name="any mechanism",
-        card=None,
-        cost=parse_epsilon(args.epsilon),
-        rounds=rounds_by_card[0],
-    )
-    return [any_mechanism]
-
-
-def _named_cards(args: argparse.Namespace, rounds_by_card: Sequence[int]) -> list[_CardRounds]:
-    """Load the cards of the named files, design those of the named mechanisms, and certify them.
-
-    rounds_by_card: the number of rounds of each card. Raises UsageError for a card without a
-    certified cost, and for options that would change nothing.
-    """
-    is_only_name = len(args.names) == 1
-    only_files = not any(name in mechanisms.NAMES for name in args.names)
-    if only_files and not is_only_name and args.epsilon is not None:
-        text = "--epsilon would change nothing: every NAME is a card file"
-        raise UsageError(text, "leave it out")
-
+    if not args.cards:
+        hint = f"name a card file or MECHANISM:EPSILON; {_ANY}:2 stands for any mechanism"
+        raise UsageError("the card of the reports is missing", hint)
+    if args.budget is not None:
+        text = "--budget says what all reports may spend, a CARD what each report spends"
+        raise UsageError(text, "leave one of them out")
+    rounds_by_card = _rounds_of_cards(args.rounds, card_count=len(args.cards))
     named_cards = []
-    for name, round_count in zip(args.names, rounds_by_card, strict=True):
-        card, description = named.card(args, name, is_only_name)
-        # A report on a sum or a projection is about all values at once.
-        if card.shape >= SUM:
-            must = f"1 with {name}, which is about all values"
-            require(args.values == 1, "values", must, args.values)
-        measure = cards.measure(card)  # "epsilon" or "rho"
-        certified_cost = description[f"{measure}_certified"]
-        if certified_cost is None:
-            hint = f"'tern card show {name}' shows its distribution"
-            raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
-        card_rounds = _CardRounds(
-            name=description.get("mechanism", name),
-            card=card,
-            cost=round(certified_cost * MICRO),
-            rounds=round_count,
-        )
-        named_cards.append(card_rounds)
+    for name, round_count in zip(args.cards, rounds_by_card, strict=True):
+        named_cards.append(replace(_certified(name, args.k), rounds=round_count))
     return named_cards
+
+
+def _certified(name: str, values: int) -> _CardRounds:
+    """Return the named card with its certified cost.
+
+    values: the number of values in a report. Raises UsageError for a card without a certified cost,
+    and for several values where a report is about all of them at once.
+    """
+    mechanism, _, epsilon = name.partition(":")
+    if mechanism == _ANY and epsilon:
+        return _CardRounds(name="any mechanism", card=None, cost=parse_epsilon(epsilon))
+    card, description = named.card(name)
+    if card.shape >= SUM:
+        require(values == 1, "k", f"1 with {name}, which is about all values", values)
+    measure = cards.measure(card)  # "epsilon" or "rho"
+    certified_cost = description[f"{measure}_certified"]
+    if certified_cost is None:
+        hint = f"'tern card show {name}' shows its distribution"
+        raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
+    return _CardRounds(
+        name=description.get("mechanism", name),
+        card=card,
+        cost=round(certified_cost * MICRO),
+    )
 
 
 def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
@@ -202,20 +185,13 @@ def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
     if len(numbers) == 1:
         return numbers * card_count
     noun = "card" if card_count == 1 else "cards"
-    hint = "give one number for all, or one for each NAME"
+    hint = "give one number for all, or one for each CARD"
     raise UsageError(f"--rounds has {len(numbers)} numbers for {card_count} {noun}", hint)
 
 
-def _honest_reports(args: argparse.Namespace) -> int:
-    """Return how many reports of a round hide each other behind a shuffler.
-
-    Of --reports these are the share --honest, which the reader does not control, but at least 1.
-    Without --reports there is no shuffler: the result is 0.
-    """
-    reports = int(args.reports or 0)
-    share = Fraction(str(args.honest))  # exact: .9 as a float is a little more than 9/10
-    least = min(1, reports)  # a number below 1 is left as it is, and refused later
-    return max(least, math.floor(share * reports))
+def _shuffled(args: argparse.Namespace) -> int:
+    """Return how many reports of a round hide each other behind a shuffler; 0 without one."""
+    return int(args.shuffled or 0)
 
 
 # Many rounds
@@ -224,13 +200,13 @@ def _honest_reports(args: argparse.Namespace) -> int:
 def _run_rounds(args: argparse.Namespace) -> int:
     """Print the epsilon of a device's reports together, after a growing number of rounds.
 
-    With --reports the reports are behind a shuffler; otherwise also the cost to a ledger is
+    With --shuffled the reports are behind a shuffler; otherwise also the cost to a ledger is
     printed. Returns the exit code.
     """
     cards_chosen = _cards_in_rounds(args)
     allowed = f"1 to {MAX_DIMENSION} over rounds"
-    require(1 <= args.values <= MAX_DIMENSION, "values", allowed, args.values)
-    is_behind_shuffler = args.reports is not None
+    require(1 <= args.k <= MAX_DIMENSION, "k", allowed, args.k)
+    is_behind_shuffler = args.shuffled is not None
     ledger_costs = {}
     if not is_behind_shuffler:
         ledger_costs = _spent_by_cards(cards_chosen, args)
@@ -247,7 +223,7 @@ def _run_rounds(args: argparse.Namespace) -> int:
     result = {
         "what": card_names,
         "cards": [{"what": card.name, "rounds": card.rounds} for card in cards_chosen],
-        "values": args.values,
+        "k": args.k,
         "rounds": last_row["rounds"],
         "delta": args.delta,
         **ledger_costs,
@@ -258,8 +234,7 @@ def _run_rounds(args: argparse.Namespace) -> int:
         "epsilon": epsilon,
     }
     if is_behind_shuffler:
-        result["reports"] = args.reports
-        result["honest"] = _honest_reports(args)
+        result["shuffled"] = args.shuffled
         result["epsilon_central"] = epsilon
         result |= _conditions()
 
@@ -299,8 +274,8 @@ def _draw_rounds(name: str, rows: Sequence[Mapping[str, Any]], args: argparse.Na
 
     title = canvas.plain(name)
     x_name = "reports of a device"
-    if args.reports is not None:
-        title += f", {_honest_reports(args):,} reports a round"
+    if args.shuffled is not None:
+        title += f", {_shuffled(args):,} reports a round"
         x_name = "rounds"
     title += f", delta {args.delta:g}"
     epsilons_by_curve = {}
@@ -318,7 +293,7 @@ def _rows(cards_chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list
     """
     allowed = f"{shuffling.LEAST_DELTA:g} or more"
     require(args.delta >= shuffling.LEAST_DELTA, "delta", allowed, f"{args.delta:g}")
-    is_behind_shuffler = args.reports is not None
+    is_behind_shuffler = args.shuffled is not None
     rows = []
     with Progress("rounds") as progress:
         # The central epsilon of a single round can be computed more exactly than that of several.
@@ -327,7 +302,7 @@ def _rows(cards_chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list
         if is_behind_shuffler:
             for card in cards_chosen:
                 progress.step(f"one of {card.name}")
-                epsilon_of_one_round = _one_round(card, _honest_reports(args), args).epsilon
+                epsilon_of_one_round = _one_round(card, _shuffled(args), args).epsilon
 
         most_rounds = max(card.rounds for card in cards_chosen)
         for rounds in _ladder(most_rounds):
@@ -350,19 +325,19 @@ def _row(
     """Return the epsilons of a number of rounds of each card, as a row of the table.
 
     The row has three bounds toward a reader who knows who sent a report ("pure", "zcdp" and
-    "exact"; None where one does not apply), and with --reports one behind a shuffler ("behind").
+    "exact"; None where one does not apply), and with --shuffled one behind a shuffler ("behind").
     """
     local_reports: Counter[ReportKind] = Counter()
     shuffled_reports: Counter[ReportKind] = Counter()
     for card, rounds in zip(cards_chosen, rounds_by_card, strict=True):
         # A report of several values counts as several reports of one value; only a shuffler mixes
         # whole reports.
-        local_reports[card.report(values=1)] += rounds * args.values
-        whole_report = card.report(args.values).among(_honest_reports(args))
+        local_reports[card.report(values=1)] += rounds * args.k
+        whole_report = card.report(args.k).among(_shuffled(args))
         shuffled_reports[whole_report] += rounds
     loss = composing.compose(local_reports, args.delta)
     row = {"rounds": sum(rounds_by_card), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
-    if args.reports is not None:
+    if args.shuffled is not None:
         behind = composing.compose_exactly(shuffled_reports, args.delta)
         row["behind"] = min(behind, loss.epsilon)  # a shuffler never makes it worse
     return row
@@ -407,14 +382,14 @@ def _rounds_lines(
     name: the names of the cards. rows: from `_rows`. epsilon: the best bound after all rounds.
     """
     title = f"{name}: epsilon of a device's reports together"
-    if args.values > 1:
-        title += f", {args.values} values in a report"
+    if args.k > 1:
+        title += f", {args.k} values in a report"
     title += f", at delta {args.delta:g}"
-    if args.reports is None:
+    if args.shuffled is None:
         counted = "reports"
         bound_name = "epsilon"
     else:
-        title += f", each one of {_honest_reports(args):,} honest ones"
+        title += f", each one of {_shuffled(args):,} that are shuffled"
         counted = "rounds"
         bound_name = "central epsilon"
 
@@ -446,15 +421,13 @@ def _run_one_round(args: argparse.Namespace) -> int:
     """Print the central epsilon of one report of a device behind a shuffler; return the exit code."""
     card = _cards_in_rounds(args)[0]  # no more than one is named
     _check_plot(args)
-    honest = _honest_reports(args)
-    bounds = _one_round(card, honest, args)
+    bounds = _one_round(card, args.shuffled, args)
     if args.plot:
         _draw_one_round(card, bounds, args)
     result = {
         "what": card.name,
-        "values": args.values,
-        "reports": args.reports,
-        "honest": honest,
+        "k": args.k,
+        "shuffled": args.shuffled,
         "delta": args.delta,
         "epsilon_local": bounds.local,
         "epsilon_closed": bounds.closed,
@@ -467,13 +440,13 @@ def _run_one_round(args: argparse.Namespace) -> int:
     return OK
 
 
-def _one_round(card: _CardRounds, honest: int, args: argparse.Namespace) -> Shuffled:
+def _one_round(card: _CardRounds, reports: int, args: argparse.Namespace) -> Shuffled:
     """Return the bounds of one round behind a shuffler.
 
-    honest: how many honest reports hide each other. Raises UsageError if the card cannot be
+    reports: how many hide each other. Raises UsageError if the card cannot be
     accounted for behind a shuffler.
     """
-    return shuffling.account(card.cost, honest, args.delta, card.card_of_values, args.values)
+    return shuffling.account(card.cost, reports, args.delta, card.card_of_values, args.k)
 
 
 def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
@@ -484,11 +457,10 @@ def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespac
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
     # From a hundredth to ten times the number of reports, each about three times the last one.
-    honest = bounds.reports
     report_counts = set()
     for power in (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0):
-        report_counts.add(round(honest * 10**power))
-    report_counts.discard(honest)  # its bounds are known
+        report_counts.add(round(bounds.reports * 10**power))
+    report_counts.discard(bounds.reports)  # its bounds are known
 
     curve = [bounds]
     with Progress("reports") as progress:
@@ -554,7 +526,7 @@ def _one_round_words(card_name: str, bounds: Shuffled) -> str:
     """Describe the bounds of one round in words, the tightest bound first."""
     lines = [
         f"{card_name}: local epsilon {bounds.local:.8g} per report; "
-        f"central epsilon of {bounds.reports:,} honest reports behind a shuffler, "
+        f"central epsilon of {bounds.reports:,} reports behind a shuffler, "
         f"at delta {bounds.delta:g}:"
     ]
 
@@ -584,23 +556,18 @@ def _one_round_words(card_name: str, bounds: Shuffled) -> str:
 def _run_ledger(args: argparse.Namespace) -> int:
     """Print what each report may cost, given a budget for all reports together.
 
-    The budget is --rho, or --epsilon at --delta. Returns the exit code.
+    The budget is --budget at --delta. Returns the exit code.
     """
     if args.plot:
         text = "--plot draws the epsilon of cards, or behind a shuffler"
-        raise UsageError(text, "give NAME or --reports")
-    require(args.values >= 1, "values", "1 or more", args.values)
-    named = [name for name in ("rho", "epsilon") if getattr(args, name) is not None]
-    exclude(named, "rho", "epsilon")  # raises UsageError if both are given
-    rounds = _rounds_of_cards(args.rounds, card_count=1)[0]
-    if args.rho is not None:
-        total_micro_rho = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
-    elif args.epsilon is not None:
-        micro_epsilon = parse_epsilon(args.epsilon, ledger.MAX_BUDGET)
-        total_micro_rho = sums.rho_of(micro_epsilon / MICRO, args.delta)
-    else:
-        hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
+        raise UsageError(text, "name a CARD")
+    require(args.k == 1, "k", "1 without a CARD", args.k)
+    if args.budget is None:
+        hint = f"name a CARD, such as {_ANY}:1, or a --budget to divide"
         raise UsageError("what is spent is missing", hint)
+    rounds = _rounds_of_cards(args.rounds, card_count=1)[0]
+    micro_epsilon = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+    total_micro_rho = sums.rho_of(micro_epsilon / MICRO, args.delta)
 
     all_reports = {ReportKind(total_micro_rho, gaussian=True): 1}
     ledger_costs = _spent(all_reports, rounds, _unit(args, unit_of_cards=0), args)
@@ -619,6 +586,21 @@ def _unit(args: argparse.Namespace, unit_of_cards: int) -> int:
     return parse_unit(args.unit)
 
 
+def _units(args: argparse.Namespace, unit: int) -> int:
+    """Return how many units the --records of a device are; 1 if that option is not given.
+
+    unit: the number of records in a unit; 0 for the whole device. Raises UsageError for a number
+    of records that is not possible, or that would change nothing.
+    """
+    if args.records is None:
+        return 1
+    require(args.records >= 1, "records", "1 or more", args.records)
+    if unit == 0:
+        text = "--records would change nothing: the whole device is protected"
+        raise UsageError(text, "name what is protected, such as --unit record")
+    return -(-int(args.records) // unit)  # rounded up
+
+
 def _spent_by_cards(
     cards_chosen: Sequence[_CardRounds], args: argparse.Namespace
 ) -> dict[str, Any]:
@@ -627,9 +609,6 @@ def _spent_by_cards(
     Raises UsageError if the cards protect different numbers of records and --unit does not say
     which of them is meant.
     """
-    if args.rho is not None:
-        raise UsageError("--rho is about no card", "leave NAME or --rho out")
-
     # How many records a card protects together. A card of whole devices (0) fits to all others.
     units = set()
     for card_rounds in cards_chosen:
@@ -643,7 +622,7 @@ def _spent_by_cards(
 
     reports: Counter[ReportKind] = Counter()
     for card_rounds in cards_chosen:
-        reports[card_rounds.report(args.values)] += card_rounds.rounds
+        reports[card_rounds.report(args.k)] += card_rounds.rounds
     ledger_costs = _spent(
         reports,
         rounds=sum(reports.values()),
@@ -668,17 +647,15 @@ def _spent(
     """Return what reports cost a ledger in rho, and which epsilons that means, for the JSON result.
 
     A unit is what is protected together: a number of records, or a whole device. The result has the
-    epsilon of a unit and of a device, which holds --units of them.
+    epsilon of a unit and of a device, which holds --records.
 
     reports: how many reports of each kind a device makes. rounds: into how many equal parts their
     rho is divided. unit: the number of records in a unit; 0 for the whole device. hide_presence:
     the reports hide whether a unit is there. Then data without the unit are one step away, and data
     in which it says something else are two steps away (ledger.md, Neighbours).
-    Raises UsageError for a rho or a number of units that is not possible.
+    Raises UsageError for a rho or a number of records that is not possible.
     """
-    require(args.units >= 1, "units", "1 or more", args.units)
-    allowed = "1 where the unit is the whole device"
-    require(unit > 0 or args.units == 1, "units", allowed, args.units)
+    units = _units(args, unit)
     total_micro_rho = sum(times * report.rho for report, times in reports.items())
     micro_rho_of_report = total_micro_rho // rounds
     if micro_rho_of_report == 0:
@@ -697,7 +674,7 @@ def _spent(
     epsilon_device_content = None
     if hide_presence and unit > 0:
         epsilon_content = epsilon(steps=2)
-        epsilon_device_content = epsilon(steps=2 * args.units)
+        epsilon_device_content = epsilon(steps=2 * units)
     return {
         # What each of the reports may cost.
         "rounds": rounds,
@@ -708,10 +685,10 @@ def _spent(
         # What is protected, and how.
         "unit": unit,
         "protects": protected(unit),
-        "units": args.units,
+        "units": units,
         "epsilon": epsilon(steps=1),
         "epsilon_content": epsilon_content,
-        "epsilon_device": epsilon(steps=args.units),
+        "epsilon_device": epsilon(steps=units),
         "epsilon_device_content": epsilon_device_content,
     }
 
@@ -738,7 +715,7 @@ def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
             remark += ": hardly at all"
         lines.append(f"             {remark}")
     elif spent["unit"]:
-        remark = "a whole device is protected less: --units says how many units it holds"
+        remark = "a whole device is protected less: --records says how many records it holds"
         lines.append(f"  device     {remark}")
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ from ternhost.cli import account, named
 from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
+from ternhost.options import flag
 from ternhost.privacy import cards, certify, matrix, mechanisms, projection
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
@@ -28,21 +29,57 @@ def add_parser(subparsers: Any) -> None:
     summary = "design, certify and show cards, the integer tables of mechanisms"
     example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
     actions = add_group(subparsers, "card", summary, example)
-    _add_design(actions)
-    _add_certify(actions)
-    _add_show(actions)
-    account.add_parser(actions)
     summary = "list the mechanisms and the shipped cards"
     add_command(actions, "list", summary, "tern card list", run_list)
+    _add_design(actions)
+    _add_show(actions)
+    _add_certify(actions)
+    account.add_parser(actions)
 
 
 def _add_design(actions: Any) -> None:
-    """Add `tern card design` to the actions."""
+    """Add `tern card design` to the actions, with a page of help for each mechanism."""
     summary = "design a card, and print its epsilon, variance and size"
-    example = "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json"
+    example = """tern card design three-outputs --epsilon 2 -o three.card
+    tern card design pm-sub --epsilon 2 --levels 15 -o pm.card
+    tern card design pm-sub --help"""
     design = add_command(actions, "design", summary, example, run_design)
-    named.add_arguments(design, required=True)
-    design.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
+    design.usage = f"{design.prog} MECHANISM --epsilon E [OPTION ...]"
+    pages = design.add_subparsers(
+        title="mechanisms, and their own options",
+        dest="mechanism",
+        metavar="MECHANISM",
+        required=True,
+        prog=design.prog,
+    )
+    for name in mechanisms.NAMES:
+        _add_mechanism(pages, name)
+
+
+def _add_mechanism(pages: Any, name: str) -> None:
+    """Add the page of help and the options of `tern card design NAME`.
+
+    It takes the options of all other mechanisms, too, so that one of these is refused with a hint
+    at the mechanisms that have it.
+    """
+    mechanism = mechanisms.REGISTRY.named(name)
+    own_options = {option.name: option for option in mechanism.options}
+    example = f"tern card design {name} --epsilon 2 -o {name}.card"
+    page = add_command(pages, name, ", ".join(map(flag, own_options)), example, run_design)
+    page.description = f"Design a card of {name}, and print its epsilon, variance and size."
+    text = "epsilon of one report, in decimal, rounded down to millionths"
+    add_option(page, "--epsilon E", text, required=True)
+    add_option(page, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int)
+    for option in own_options.values():
+        option.add_to(page)
+    page.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
+
+    names_taken = {"epsilon", "levels", "output", *own_options}
+    for other in mechanisms.REGISTRY.available():
+        for option in other.options:
+            if option.name not in names_taken:
+                option.add_to(page, hidden=True)
+                names_taken.add(option.name)
 
 
 def _add_certify(actions: Any) -> None:
@@ -50,30 +87,34 @@ def _add_certify(actions: Any) -> None:
     summary = "prove from the integers of a card, or from any table, whether it keeps an epsilon "
     summary += "(exit code 0: yes, 1: no)"
     example = "tern card certify three.card --epsilon 2\n"
-    example += "tern card certify my.csv --epsilon 1.5 --delta"
+    example += "tern card certify my.csv --epsilon 1.5"
     certify = add_command(actions, "certify", summary, example, run_certify)
-    text = "card file; or table of probabilities (.csv, .json): a row for each input, a column for an output"
-    certify.add_argument("file", metavar="FILE", help=text)
+    text = f"{named.HELP}; or table of probabilities (.csv, .json): a row for each input, a column for an output"
+    certify.add_argument("card", metavar="CARD|TABLE", help=text)
     text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
     add_option(certify, "--epsilon E", text)
     text = "the same of a sum with Gaussian noise, which keeps rho and no epsilon"
     add_option(certify, "--rho R", text)
-    add_option(certify, "--delta", "also print the least delta of a table at --epsilon")
 
 
 def _add_show(actions: Any) -> None:
     """Add `tern card show` to the actions."""
     summary = "draw the exact distribution of a card's outputs"
-    example = "tern card show three.card\n"
-    example += "tern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
+    example = "tern card show three.card\ntern card show pm-sub:2 --plot pm.png"
     show = add_command(actions, "show", summary, example, run_show)
-    named.add_arguments(show)
+    named.add_card(show)
     add_option(show, "--plot FILE.png", "also draw it into this file")
 
 
 def run_design(args: argparse.Namespace) -> int:
     """Design a card, write it to --output, and describe it; return the exit code."""
-    design = named.design(args, args.name)
+    options = {}
+    for mechanism in mechanisms.REGISTRY.available():
+        for option in mechanism.options:
+            value = getattr(args, option.name)
+            if value is not None:
+                options[option.name] = value
+    design = mechanisms.design(args.mechanism, args.epsilon, args.levels, **options)
     if args.output:
         with storage_errors("name another --output", f"cannot write {args.output}"):
             write_file(Path(args.output), design.card)
@@ -93,18 +134,14 @@ def run_certify(args: argparse.Namespace) -> int:
     micro_rho = None
     if args.rho is not None:
         micro_rho = parse_epsilon(args.rho, option="--rho")
-    is_table = Path(args.file).suffix.lower() in matrix.FORMATS
-    can_find_delta = is_table and micro_epsilon is not None
-    if args.delta and not can_find_delta:
-        hint = "tern card certify FILE.csv --epsilon E --delta"
-        raise UsageError("--delta needs a table and an epsilon", hint)
+    is_table = Path(args.card).suffix.lower() in matrix.FORMATS
     if micro_rho and is_table:
         raise UsageError("a table keeps an epsilon, not a rho", "give it as --epsilon")
 
     if is_table:
-        result, reason = _certify_table(matrix.read(args.file), micro_epsilon, args.delta)
+        result, reason = _certify_table(matrix.read(args.card), micro_epsilon)
     else:
-        result = cards.check(cards.load(args.file), micro_epsilon, micro_rho)
+        result = cards.check(named.card_bytes(args.card), micro_epsilon, micro_rho)
         reason = result["reason"]
 
     verdict = "certified" if result["certified"] else "NOT certified"
@@ -114,17 +151,17 @@ def run_certify(args: argparse.Namespace) -> int:
         verdict += f" at rho {args.rho}"
     elif not is_table:
         verdict += " at its own claim"
-    print_result(result, f"{args.file}: {verdict}: {reason}", args.json)
+    print_result(result, f"{args.card}: {verdict}: {reason}", args.json)
     return OK if result["certified"] else FAILED
 
 
 def _certify_table(
-    table: matrix.Certificate, micro_epsilon: int | None, wants_delta: bool
+    table: matrix.Certificate, micro_epsilon: int | None
 ) -> tuple[dict[str, Any], str]:
     """Return what is certified of a table of probabilities: an object for JSON, and a text.
 
-    micro_epsilon: the epsilon to certify, in millionths; None for whatever the table keeps.
-    wants_delta: also find the least delta at which the table keeps that epsilon.
+    micro_epsilon: the epsilon to certify, in millionths; None for whatever the table keeps. The
+    result also has the least delta at which the table keeps that epsilon.
     """
     if micro_epsilon is None:
         certified = table.epsilon is not None
@@ -135,7 +172,7 @@ def _certify_table(
     result = {"certified": certified, "epsilon": epsilon, **table.as_json()}
     lines = [_loss_of_table(table)]
 
-    if wants_delta and micro_epsilon is not None:
+    if micro_epsilon is not None:
         least_delta = table.delta(micro_epsilon)
         result["delta"] = cards.fraction(least_delta)
         result["delta_decimal"] = float(least_delta)
@@ -180,7 +217,7 @@ def _exact(value: Fraction) -> str:
 
 def run_show(args: argparse.Namespace) -> int:
     """Describe a card, and draw its distribution in characters and for --plot."""
-    card, result = named.card(args, args.name)
+    card, result = named.card(args.card)
     if args.plot:
         _plot(card, result, Path(args.plot))
     picture = cards.picture(card, sys.stdout.encoding or "ascii")

@@ -4,8 +4,6 @@ A `Mechanism` is registered here, by an entry point of the group `tern.mechanism
 `REGISTRY.register`.
 """
 
-import argparse
-import contextlib
 from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
@@ -26,11 +24,8 @@ __all__ = [
     "Design",
     "Mechanism",
     "Option",
-    "add_options",
     "design",
     "option",
-    "options_given",
-    "options_named",
     "parse_epsilon",
 ]
 
@@ -110,69 +105,3 @@ def design(
         if data is not None:
             return Design(name, epsilon_micro, data, ("a shipped card",))
     return mechanism.design(epsilon_micro, levels, **chosen)
-
-
-# Prefix in a command's namespace, where an option may have the same name.
-_DEST = "mechanism_option_"
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all mechanisms to `parser`, each once, under a heading of their own.
-
-    The help names the mechanisms that take an option. If the command itself has an option of the
-    same name, the mechanisms' is left out.
-    """
-    option_by_name: dict[str, Option] = {}
-    # For each option, the names of the mechanisms that have it by what its help says.
-    mechanisms_by_help: dict[str, dict[str, list[str]]] = {}
-    for mechanism_name, mechanism in REGISTRY.items():
-        for option in mechanism.options:
-            if option.name not in option_by_name:
-                option_by_name[option.name] = option
-                mechanisms_by_help[option.name] = {}
-            names_by_help = mechanisms_by_help[option.name]
-            names_by_help.setdefault(option.help_text(), []).append(mechanism_name)
-
-    group = parser.add_argument_group("options of mechanisms")
-    for name, option in option_by_name.items():
-        metavar = option.metavar
-        if option.values:
-            metavar = "{" + ",".join(option.values) + "}"
-        texts = []
-        for help_text, mechanism_names in mechanisms_by_help[name].items():
-            texts.append(f"{', '.join(mechanism_names)}: {help_text}")
-        with contextlib.suppress(argparse.ArgumentError):  # the command has such an option
-            group.add_argument(
-                flag(name), dest=_DEST + name, metavar=metavar, help="; ".join(texts)
-            )
-
-
-def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Return the options on the command line for mechanism `name`, as keywords of `design`.
-
-    args: the parsed command line. Raises UsageError for an option that this mechanism does not
-    have.
-    """
-    keywords = {}
-    for option_name, text in _given(args).items():
-        keywords[option_name] = option(name, option_name).read(text)
-    return keywords
-
-
-def options_named(args: argparse.Namespace, *others: str) -> list[str]:
-    """Return the flags, such as "--window", of mechanisms' options on the command line.
-
-    others: names of the command's own options, whose flags are added if they are given.
-    """
-    given = list(_given(args))
-    given += [name for name in others if getattr(args, name) is not None]
-    return [flag(name) for name in given]
-
-
-def _given(args: argparse.Namespace) -> dict[str, str]:
-    """Return the texts of the options of `add_options` that the command line has, by name."""
-    given = {}
-    for dest, text in vars(args).items():
-        if dest.startswith(_DEST) and text is not None:
-            given[dest.removeprefix(_DEST)] = text
-    return given
