@@ -8,6 +8,7 @@ HELP = {
     "data": "the records: a data set, NAME:PATH, or devices:FEATURES[:CLASSES]",
     "records": "number of records of a device, at most",
     "clients": "number of clients",
+    "devices": "number of devices, or several to try",
     "reports": "number of reports",
     "public": "public rows: a CSV file, a number of rows of the data set, or none",
     "seed": "seed of all random choices but the noise of boards",
@@ -33,6 +34,9 @@ HELP = {
     "model": "model to train; softmax is for several classes",
     "rate": "learning rate",
     "batch": "records that a step or report uses; 0: all of the device",
+    # Simulations.
+    "runs": "how often a simulation is repeated, with other random numbers",
+    "workers": "number of processes",
     # Places.
     "fleet": "the devices; 'tern fleet kinds' lists the kinds",
     "broker": "directory of the broker, from 'tern broker config'",

@@ -19,11 +19,11 @@ from ternhost.privacy import composing, mechanisms, sums
 
 
 def curve(means, half_width=0.01):
-    """The figures of 1,000, 10,000 and 100,000 reports, with their intervals."""
+    """The figures of 1,000, 10,000 and 100,000 devices, with their intervals."""
     rows = []
-    for reports, mean in zip((1_000, 10_000, 100_000), means, strict=True):
+    for devices, mean in zip((1_000, 10_000, 100_000), means, strict=True):
         interval = {"low": mean - half_width, "high": mean + half_width}
-        rows.append({"reports": reports, "mean": mean, **interval})
+        rows.append({"devices": devices, "mean": mean, **interval})
     return rows
 
 
@@ -31,7 +31,7 @@ LARGER_IS_BETTER, SMALLER_IS_BETTER = 1, -1
 
 
 @pytest.mark.parametrize(
-    ("means", "goal", "better", "reports"),
+    ("means", "goal", "better", "devices"),
     [
         # Halfway between 10,000 and 100,000 reports on a logarithmic scale.
         ((0.5, 0.6, 0.8), 0.7, LARGER_IS_BETTER, 32_000),
@@ -43,9 +43,9 @@ LARGER_IS_BETTER, SMALLER_IS_BETTER = 1, -1
     ],
     ids=["accuracy", "loss", "already at first", "never", "by luck"],
 )
-def test_a_plan_gives_the_reports_that_a_goal_needs(means, goal, better, reports):
-    """The means are those of 1,000, 10,000 and 100,000 reports."""
-    assert planning.reached(curve(means), goal, better)["reports"] == reports
+def test_a_plan_gives_the_devices_that_a_goal_needs(means, goal, better, devices):
+    """The means are those of 1,000, 10,000 and 100,000 devices."""
+    assert planning.reached(curve(means), goal, better)["devices"] == devices
 
 
 def test_more_devices_give_a_better_model_up_to_the_one_without_privacy():
@@ -53,12 +53,12 @@ def test_more_devices_give_a_better_model_up_to_the_one_without_privacy():
     than a model that predicts the most frequent label (baseline) to below the best without privacy
     (optimum).
     """
-    reports = (300, 30_000, 3000)
-    planned = planning.Planned("4", "synthetic-logistic", reports=reports, runs=2, workers=1)
+    devices = (300, 30_000, 3000)
+    planned = planning.Planned("4", "synthetic-logistic", devices=devices, runs=2, workers=1)
     result = planning.plan(planned)
 
     means = [row["mean"] for row in result["curve"]]  # accuracies
-    assert [row["reports"] for row in result["curve"]] == [300, 3000, 30_000]
+    assert [row["devices"] for row in result["curve"]] == [300, 3000, 30_000]
     assert means == sorted(means)
     assert result["baseline"] < means[-1] < result["optimum"]
     assert 300 <= result["beats_baseline"] <= 30_000, "so many reports beat it"
@@ -165,7 +165,7 @@ def test_the_command_plans_rounds_of_years_as_the_guide_shows(tern):
     """The privacy account that the planning guide shows for two years of hourly rounds is, line by
     line, what its command prints.
     """
-    words = "plan --years 2 --every 1h --run-epsilon 10 --runs 2 --workers 1 --reports 30,300"
+    words = "plan --years 2 --every 1h --run-epsilon 10 --runs 2 --workers 1 --devices 30,300"
     printed = tern(*words.split(), "--goal", "0.6").out
     guide = (Path(__file__).parents[2] / "docs/guides/planning.md").read_text()
     # The guide shows the account from this line (2 years of hours) up to that one.

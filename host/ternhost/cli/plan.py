@@ -1,7 +1,8 @@
 """`tern plan`: how many devices a model needs, or what the ones that exist can learn.
 
-The estimates are by simulation. There are three kinds of plans: for new devices that report once,
-for new devices that report for years (--years), and for a fleet that exists (--devices).
+The estimates are by simulation. There are three kinds of plans: for devices that report once, for
+devices that report for years (--years), and for a fleet that exists, whose devices add up all their
+records in every round (--records and the other options of `_OF_A_FLEET`).
 """
 
 import argparse
@@ -14,7 +15,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.learn.fedsum import Options
 from ternhost.learn.judging import TRIVIAL, WORDS
 from ternhost.learn.parameters import MODELS
-from ternhost.options import exclude, flag, options_of, require
+from ternhost.options import flag, options_of, require
 from ternhost.planning import existing
 from ternhost.planning import years as lasting
 from ternhost.planning.existing import Existing
@@ -24,54 +25,51 @@ from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
+from ternhost.words import HELP
 
 HEADING = "Learn"  # of tern --help
 
 # Options that only some kinds of plans have.
-_OF_A_FLEET = ("records", "unit", "run_epsilon", "delta", "public")  # only with --devices
-_OF_ONE_REPORT = ("epsilon", "goal", "reports")  # only without --devices
-_OF_A_BUDGET = ("run_epsilon", "delta")  # of those of a fleet, also with --years
+_OF_A_FLEET = ("records", "unit", "public")  # each of them asks for a plan of a fleet that exists
+_OF_A_BUDGET = ("run_epsilon", "delta")  # also with --years
+_OF_ONE_REPORT = ("epsilon", "goal")
+_USUAL_EPSILON = "2"
 
 _SUMMARY = "estimate by simulation how many devices a good model needs, or what yours can learn"
 _EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
     tern plan --data devices:20 --epsilon 2 --goal 0.8
     tern plan --devices 20 --records 500 --run-epsilon 4 --data sample.csv
-    tern plan --years 2 --every 1h --run-epsilon 10 --delta 1e-6"""
+    tern plan --years 2 --every 1h --run-epsilon 10"""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern plan` to the commands."""
     parser = add_command(subparsers, "plan", _SUMMARY, _EXAMPLE, run)
-    _add_records(parser)
-    add_option(parser, "--epsilon E", "epsilon of a device, which reports once (default: 2)")
-    add_option(parser, "--model", "model to train (default: by the labels)", choices=tuple(MODELS))
+    # What --data names resembles the records of the devices. `planning.simulation.data_of` loads it.
+    add_option(parser, "--data D", HELP["data"], Planned.data)
+    ladders = (
+        f"{LADDER[0]} to {LADDER[-1]}; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}"
+    )
+    add_option(parser, "--devices N[,N...]", f"{HELP['devices']} (default: {ladders})")
+    add_option(parser, "--epsilon E", f"{HELP['epsilon']} (default: {_USUAL_EPSILON})")
+    models = tuple(MODELS)
+    add_option(parser, "--model", f"{HELP['model']} (default: by the labels)", choices=models)
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
-    text = f"numbers of devices to try, as N,N,... (default: {LADDER[0]} to {LADDER[-1]}; with --years "
-    text += f"{lasting.LADDER[0]} to {lasting.LADDER[-1]})"
-    add_option(parser, "--reports LIST", text)
+    add_option(parser, "--runs R", HELP["runs"], RUNS)
+    add_option(parser, "--seed S", HELP["seed"], 1)
+    add_option(parser, "--workers N", f"{HELP['workers']} (default: one per core)", type=int)
+    add_option(parser, "--plot FILE.png", HELP["plot"])
 
-    text = "each device reports in every round, about all its records"
+    text = "Each device adds up all its records in every round. Name one number of --devices."
     fleet = parser.add_argument_group("a fleet that exists", text)
-    add_option(fleet, "--devices N", "number of devices, from 1 on", type=int)
     for option in options_of(Options):
-        if option.name in _OF_A_FLEET:
+        if option.name in (*_OF_A_FLEET, *_OF_A_BUDGET):
             option.add_to(fleet)
 
-    text = "each device reports in every round; all rounds share --run-epsilon"
+    text = "Each device reports in every round; all rounds share --run-epsilon."
     years = parser.add_argument_group("rounds for years", text)
     add_option(years, "--years Y", "how long devices report", type=float)
-    add_option(years, "--every T", "time from round to round: 15m, 1h, 1d, 1w, or seconds")
-
-    add_option(parser, "--runs R", "runs for each number of devices", RUNS)
-    add_option(parser, "--seed S", "seed of all random numbers", 1)
-    add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
-    add_option(parser, "--plot FILE.png", "also draw the curve into this file")
-
-
-def _add_records(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the records to plan with."""
-    text = "records like those of the devices: as in 'tern train', or FILE.csv; devices:N are synthetic"
-    add_option(parser, "--data D", f"{text} (default: {Planned.data})")
+    add_option(years, "--every T", HELP["every"])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,50 +109,36 @@ def _check(args: argparse.Namespace) -> None:
     has_interval = args.every is not None
     if has_years != has_interval:
         raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
-    named = [name for name in ("devices", "years") if getattr(args, name) is not None]
-    exclude(named, "devices", "years")  # raises UsageError if both are given
-
-    for name in _useless_options(args):
-        if getattr(args, name) is not None:
-            raise _out_of_place(name, is_fleet=args.devices is not None)
-
-
-def _useless_options(args: argparse.Namespace) -> Sequence[str]:
-    """Return the options that would change nothing in the kind of plan that the user wants."""
-    if args.devices is not None:
-        return _OF_ONE_REPORT
-    if args.years is not None:
-        useless = [name for name in _OF_A_FLEET if name not in _OF_A_BUDGET]
-        return [*useless, "epsilon"]
-    return _OF_A_FLEET
-
-
-def _out_of_place(name: str, is_fleet: bool) -> UsageError:
-    """Return the error for an option that concerns another kind of plan.
-
-    name: of the option. is_fleet: whether the plan is for a fleet that exists.
-    """
-    if is_fleet or name == "epsilon":
-        return UsageError(
-            f"{flag(name)} is about devices that report once", "the budget is --run-epsilon"
+    if has_years:
+        _refuse(args, _OF_A_FLEET, "--years plans for devices with a record each")
+        _refuse(
+            args, ("epsilon",), "with --years the epsilon of a report follows from --run-epsilon"
         )
-    hint = "name the number of its --devices"
-    if name in _OF_A_BUDGET:
-        hint += ", or --years and --every"
-    return UsageError(f"{flag(name)} is about a fleet that exists", hint)
+    elif _is_of_a_fleet(args):
+        _refuse(args, _OF_ONE_REPORT, "a fleet that exists spends --run-epsilon in all its rounds")
+
+
+def _is_of_a_fleet(args: argparse.Namespace) -> bool:
+    """Return whether the options ask for a plan of a fleet that exists."""
+    named = [name for name in (*_OF_A_FLEET, *_OF_A_BUDGET) if getattr(args, name) is not None]
+    return args.years is None and bool(named)
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:
+    """Raise UsageError if one of these options is given, which would change nothing."""
+    for name in names:
+        if getattr(args, name) is not None:
+            raise UsageError(f"{flag(name)} would change nothing: {reason}", "leave it out")
 
 
 def _planned(args: argparse.Namespace) -> Planned | Existing:
     """Return what the options ask to plan: a fleet that exists, or a new one."""
-    population = {
-        "data": args.data or Planned.data,
-        "seed": args.seed,
-    }
-    if args.devices is not None:
-        fleet_options = _given(args, _OF_A_FLEET)
+    population = {"data": args.data, "seed": args.seed}
+    if _is_of_a_fleet(args):
+        fleet_options = _given(args, (*_OF_A_FLEET, *_OF_A_BUDGET))
         options = Options(**population, **fleet_options, model=args.model or "")
         return Existing(
-            devices=args.devices,
+            devices=_only_number_of_devices(args.devices),
             options=options,
             runs=args.runs,
             workers=args.workers,
@@ -163,17 +147,17 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
     if args.years is not None:
         rounds = Lasting(args.years, args.every, **_given(args, _OF_A_BUDGET))
         epsilon = rounds.epsilon
-        device_counts = _device_counts(args.reports, default=lasting.LADDER)
+        device_counts = _device_counts(args.devices, default=lasting.LADDER)
     else:
         rounds = None  # each device reports once
-        epsilon = args.epsilon or "2"
-        device_counts = _device_counts(args.reports, default=LADDER)
+        epsilon = args.epsilon or _USUAL_EPSILON
+        device_counts = _device_counts(args.devices, default=LADDER)
     return Planned(
         epsilon,
         model=args.model,
         goal=args.goal,
         runs=args.runs,
-        reports=device_counts,
+        devices=device_counts,
         workers=args.workers,
         rounds=rounds,
         **population,
@@ -193,7 +177,7 @@ def _given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
 def _device_counts(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
     """Return the numbers of devices to try.
 
-    text: the value of --reports, such as "1000,10000"; None stands for `default`. Raises UsageError
+    text: the value of --devices, such as "1000,10000"; None stands for `default`. Raises UsageError
     if they are not whole numbers.
     """
     if text is None:
@@ -201,8 +185,21 @@ def _device_counts(text: str | None, default: tuple[int, ...]) -> tuple[int, ...
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        hint = "such as --reports 1000,10000,100000"
-        raise UsageError(f"--reports must be whole numbers, not {text!r}", hint=hint) from None
+        hint = "such as --devices 1000,10000,100000"
+        raise UsageError(f"--devices must be whole numbers, not {text!r}", hint=hint) from None
+
+
+def _only_number_of_devices(text: str | None) -> int:
+    """Return the number of devices of a fleet that exists.
+
+    text: the value of --devices. Raises UsageError unless it is one number.
+    """
+    numbers = _device_counts(text, default=())
+    if len(numbers) != 1:
+        names = " and ".join(map(flag, (*_OF_A_FLEET, *_OF_A_BUDGET)))
+        text = "a plan for a fleet that exists needs one number of --devices"
+        raise UsageError(text, f"such as --devices 20; {names} are about such a fleet")
+    return numbers[0]
 
 
 def _panel(result: dict[str, Any]) -> Panel:
@@ -211,7 +208,7 @@ def _panel(result: dict[str, Any]) -> Panel:
     result: from `plan`, for new devices.
     """
     measure = result["measure"]
-    private_curve = _curve("private model, 95 % interval", result["curve"], "reports")
+    private_curve = _curve("private model, 95 % interval", result["curve"], "devices")
 
     # Horizontal lines to compare with.
     levels = {"without privacy": result["optimum"], TRIVIAL[measure]: result["baseline"]}

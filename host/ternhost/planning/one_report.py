@@ -46,7 +46,7 @@ class Planned:
     - data: the records, as of `data_of`
     - model: the name of the model; None for the one that suits the labels
     - goal: the figure that the user wants to reach, such as an accuracy; None for none
-    - reports: the numbers of devices to try
+    - devices: the numbers of devices to try
     - runs: how often training is repeated for each of these numbers
     - seed: that of the first run; the others count on from it
     - workers: as in `run_cells`
@@ -59,7 +59,7 @@ class Planned:
     data: str = "synthetic-logistic"
     model: str | None = None
     goal: float | None = None
-    reports: tuple[int, ...] = LADDER
+    devices: tuple[int, ...] = LADDER
     runs: int = RUNS
     seed: int = 1
     workers: int | None = None
@@ -70,11 +70,11 @@ class Planned:
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        least = min(self.reports, default=0)
-        require(least >= 1, "reports", "numbers of 1 or more", least)
-        most = max(self.reports)
+        least = min(self.devices, default=0)
+        require(least >= 1, "devices", "numbers of 1 or more", least)
+        most = max(self.devices)
         must = f"numbers of {MOST_SIMULATED:,} or less"
-        require(most <= MOST_SIMULATED, "reports", must, f"{most:,}")
+        require(most <= MOST_SIMULATED, "devices", must, f"{most:,}")
 
 
 @lru_cache(maxsize=2)
@@ -111,30 +111,30 @@ def _learned(
     planned: Planned,
     model: str,
     simulated: Mapping[int, EquivalentReports],
-    reports: int,
+    devices: int,
     seed: int,
 ) -> list[Row]:
     """Train once, and return one row with the figure of the model.
 
-    reports: how many devices report. simulated: for each number of devices, the reports that stand
+    devices: how many report. simulated: for each number of devices, the reports that stand
     for those of years (`Lasting.fewer_equivalent_reports`); empty if each device reports once.
     """
     data = data_of(planned.data, model)
     learner: Learning
     if simulated:
-        equivalent = simulated[reports]
+        equivalent = simulated[devices]
         learner = sgd(
             data,
             equivalent.count,
             seed,
-            clients=reports,
+            clients=devices,
             group=0,
             model=model,
             epsilon=equivalent.epsilon,
         )
     else:
-        learner = default(data, reports, seed, model, planned.epsilon)
-    return [{"reports": reports, "figure": figure_of(simulate(learner, seed))}]
+        learner = default(data, devices, seed, model, planned.epsilon)
+    return [{"devices": devices, "figure": figure_of(simulate(learner, seed))}]
 
 
 def plan(
@@ -158,7 +158,7 @@ def plan(
     simulated: dict[int, EquivalentReports] = {}
     if rounds is not None:
         costs_of_rounds = rounds.cost_summary(data, model)
-        for devices in set(planned.reports):
+        for devices in set(planned.devices):
             simulated[devices] = rounds.fewer_equivalent_reports(data, model, devices)
     curve = _curve(planned, model, simulated, judging.limits(measure), progress)
 
@@ -217,27 +217,27 @@ def _curve(
     as in `plan`.
     """
     common = {"planned": planned, "model": model, "simulated": simulated}
-    ladder = sorted(set(planned.reports))
+    ladder = sorted(set(planned.devices))
     seeds = range(planned.seed, planned.seed + planned.runs)
 
-    def cost(reports: int, seed: int) -> float:
+    def cost(devices: int, seed: int) -> float:
         """Return the relative duration of a run, which the seed does not change."""
-        simulated_reports = reports
+        simulated_reports = devices
         if simulated:
-            simulated_reports = simulated[reports].count
+            simulated_reports = simulated[devices].count
         return 1e4 + simulated_reports  # a run takes some time even with few reports
 
     cells = Cell.for_each_combination(
-        table="curve", work=_learned, common=common, cost=cost, reports=ladder, seed=seeds
+        table="curve", work=_learned, common=common, cost=cost, devices=ladder, seed=seeds
     )
     only_in_memory = FinishedCells(None, options={})
     rows = run_cells(cells, only_in_memory, progress, planned.workers)["curve"]
     curve: list[Row] = []
-    for reports in ladder:
-        figures = [row["figure"] for row in rows if row["reports"] == reports]
-        point = {"reports": reports, **interval(figures, limits)}
+    for devices in ladder:
+        figures = [row["figure"] for row in rows if row["devices"] == devices]
+        point = {"devices": devices, **interval(figures, limits)}
         if simulated:
-            equivalent = simulated[reports]
+            equivalent = simulated[devices]
             point["simulated"] = {
                 "epsilon": float(equivalent.epsilon),
                 "reports": equivalent.count,
@@ -247,40 +247,40 @@ def _curve(
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
-    """Return how many reports a goal needs, by the curve's mean and by both ends of its interval.
+    """Return how many devices a goal needs, by the curve's mean and by both ends of its interval.
 
     goal: how good the model shall be, such as an accuracy. curve: how good it is by the number of
-    reports, with an interval. sign: 1 if a larger figure is better, else -1. The result has the
-    number by the mean ("reports"), and by the better and the worse end of the interval ("least" and
-    "most"). A number is None if the goal needs more reports than were tried.
+    devices, with an interval. sign: 1 if a larger figure is better, else -1. The result has the
+    number by the mean ("devices"), and by the better and the worse end of the interval ("least" and
+    "most"). A number is None if the goal needs more devices than were tried.
     """
     better, worse = "low", "high"
     if sign > 0:
         better, worse = "high", "low"
     return {
         "figure": goal,
-        "reports": _needed(curve, goal, sign, "mean"),
+        "devices": _needed(curve, goal, sign, "mean"),
         "least": _needed(curve, goal, sign, better),
         "most": _needed(curve, goal, sign, worse),
     }
 
 
 def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
-    """Return how many reports a goal needs by a column of the curve, rounded up to two digits.
+    """Return how many devices a goal needs by a column of the curve, rounded up to two digits.
 
     curve, goal, sign: as in `reached`. column: "mean", "low" or "high". Returns None if it needs
-    more reports than were tried.
+    more devices than were tried.
     """
-    reports = []
+    devices = []
     shortfalls = []  # by how much each point of the curve misses the goal
     for row in curve:
-        reports.append(row["reports"])
+        devices.append(row["devices"])
         shortfalls.append(sign * (goal - row[column]))
-    needed = enough(reports, shortfalls)
+    needed = enough(devices, shortfalls)
     if needed is None:
         return None
-    if needed <= reports[0]:
-        return int(reports[0])
+    if needed <= devices[0]:
+        return int(devices[0])
     digits_after_second = max(0, math.floor(math.log10(needed)) - 1)
     unit = int(10**digits_after_second)
     almost_nothing = 1e-9  # so that a rounding error of the quotient does not add a unit
@@ -311,18 +311,18 @@ def text_lines(result: dict[str, Any]) -> list[str]:
     ]
     for row in curve:
         numbers = f"{row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
-        lines.append(f"  {row['reports']:>10,}  {numbers}")
+        lines.append(f"  {row['devices']:>10,}  {numbers}")
     lines.append(f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}")
 
     # The answer: how many devices the goal of the user needs, or else two usual goals.
-    first, last = curve[0]["reports"], curve[-1]["reports"]
+    first, last = curve[0]["devices"], curve[-1]["devices"]
     if result["goal"]:
         return [*lines, _answer(result, first, last)]
     if trivial != "guessing":
         trivial = f"the {trivial}"
     beats = _from(result["beats_baseline"], first, last)
     way = result["most_of_the_way"]
-    reaches = f"{_from(way['reports'], first, last)}{_between(way, first, last)}"
+    reaches = f"{_from(way['devices'], first, last)}{_between(way, first, last)}"
     return [
         *lines,
         f"It beats {trivial} by more than noise {beats}.",
@@ -344,7 +344,7 @@ def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
             f"No number of devices is known to give {figure}: without privacy, and with all "
             f"records, this model has {optimum:.4f}."
         )
-    devices = goal["reports"]
+    devices = goal["devices"]
     if devices is None:
         return f"You need more than {last:,} devices for {figure}."
     number = f"about {devices:,}"
@@ -372,7 +372,7 @@ def _between(needed: Row, first: int, last: int) -> str:
     needed: the result of `reached`. first, last: the least and the largest number of devices that
     were tried. The text is empty if the first of them is enough, or the last one is not.
     """
-    if needed["reports"] is None or needed["reports"] <= first:
+    if needed["devices"] is None or needed["devices"] <= first:
         return ""
     most = f"more than {last:,}"
     if needed["most"] is not None:
