@@ -69,6 +69,13 @@ class Option:
             raise UsageError(
                 f"{flag(self.name)} must be one of {', '.join(self.values)}, not {text!r}"
             )
+        return self.value_of(text)
+
+    def value_of(self, text: str) -> Any:
+        """Turn the text of a command line into a value, which may be none of the choices.
+
+        Raises UsageError if the text has another form.
+        """
         try:
             return self.type(text)
         except ValueError:
@@ -129,7 +136,7 @@ class Option:
         if self.type is not bool:
             choices = self.values or None
             parser.add_argument(
-                flag(self.name), type=self.type, metavar=self.metavar, choices=choices, **common
+                flag(self.name), type=self.value_of, metavar=self.metavar, choices=choices, **common
             )
         elif self.default is None:
             parser.add_argument(flag(self.name), action=argparse.BooleanOptionalAction, **common)

@@ -22,7 +22,7 @@ HELP = {
     "unit": "what is protected: device, record, or a number of records in a row",
     "mechanism": "mechanism that perturbs values; 'tern card list' shows them",
     "card": "card from 'tern card design', instead of a mechanism",
-    "k": "coordinates of a report: a number, or variance, wide or paper",
+    "k": "number of coordinates in a report",
     "clip": "clip values to +-2**-R; auto: by what earlier rounds showed",
     "proportions": "relative budgets of the levels, from the lowest values up",
     # Rounds.

@@ -32,17 +32,23 @@ def add_parser(subparsers: Any) -> None:
     parser.description = "\n".join([str(parser.description), "", "names:", *descriptions])
     papers = ", ".join(experiments.PAPERS)
     add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1")
-    chosen = "(default: chosen by the experiment)"
-    add_option(parser, "--data D", f"data set, of those in 'tern train --help' {chosen}")
-    add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
+    chosen = "chosen by the experiment"
+    add_option(parser, "--data D", shown=chosen)
+    add_option(parser, "--runs R", shown=chosen, type=int)
     add_option(parser, "--quick", "run a small, fast version")
     add_option(parser, "--in-full", "repeat a figure as often as its paper does, with more clients")
-    add_option(parser, "--seed S", "seed of all random numbers", default=1)
-    output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
-    add_option(parser, "--output DIR", output)
-    add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
-    text = f"also measure this mechanism, in {', '.join(experiments.COMPARING)}"
-    add_option(parser, "--mechanism NAME", text)
+    add_option(parser, "--seed S", default=1)
+    add_option(parser, "--output DIR", shown="runs/<time>")
+    add_option(parser, "--workers N", shown="one per core", type=int)
+    add_option(parser, "--mechanism NAME")
+    compared = ", ".join(experiments.COMPARING)
+    parser.epilog = "\n".join(
+        [
+            f"{compared} also measure the --mechanism.",
+            "The same command with the same --output resumes.",
+            str(parser.epilog),
+        ]
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -161,6 +161,20 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
     assert all_reports - fewer_devices > 2.5 * noise
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--records 60", "--devices"),
+        ("--records 60 --devices 20,30", "--devices"),
+        ("--records 60 --devices 20 --goal .8", "--goal"),
+        ("--devices many", "--devices"),
+        ("--years 2 --every 1h --records 60", "--records"),
+    ],
+)
+def test_options_of_different_kinds_of_plans_are_refused_together(tern, words, option):
+    assert option in tern("plan", *words.split(), code=UsageError.exit_code).err
+
+
 def test_the_command_plans_rounds_of_years_as_the_guide_shows(tern):
     """The privacy account that the planning guide shows for two years of hourly rounds is, line by
     line, what its command prints.

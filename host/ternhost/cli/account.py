@@ -48,25 +48,20 @@ def add_parser(actions: Any) -> None:
     account = add_command(actions, "account", summary, _EXAMPLE, run_account)
     text = f"{named.HELP}; {_ANY}:EPSILON stands for any mechanism"
     account.add_argument("cards", metavar="CARD", nargs="*", help=text)
-    text = "number of reports of a device, one a round; with several CARDs also a number for each (default: 1)"
-    add_option(account, "--rounds R[,R,...]", text)
+    add_option(account, "--rounds R[,R,...]", shown="1; several CARDs may have a number each")
     text = f"number of reports that {intermediary_words} mixes in a round, one of each device, "
     text += "without those that the reader controls"
     add_option(account, "--shuffled N", text, type=int)
-    add_option(account, "--delta D", "delta of every (epsilon, delta)", 1e-6)
-    text = "number of coordinates in a report, each at the epsilon of the card"
-    add_option(account, "--k K", text, 1)
-    text = (
-        "without CARD: lifetime epsilon, at --delta, of what --unit protects, which --rounds share"
-    )
-    add_option(account, "--budget E", text)
-    text = "what is protected: device, record, or a number of consecutive records"
-    add_option(account, "--unit UNIT", f"{text} (default: device, or the unit of the card)")
-    add_option(
-        account, "--records N", "number of records of a device (default: one unit)", type=int
-    )
-    text = "also draw epsilon into this file: against the rounds, or without --rounds against --shuffled"
-    add_option(account, "--plot FILE.png", text)
+    add_option(account, "--delta D", default=1e-6)
+    add_option(account, "--k K", default=1)
+    add_option(account, "--budget E")
+    add_option(account, "--unit UNIT", shown="device, or the unit of the card")
+    add_option(account, "--records N", shown="one unit", type=int)
+    add_option(account, "--plot FILE.png")
+    explanation = """Without CARD, all rounds share the --budget.
+A report has --k values, each at the epsilon of the card.
+--plot draws epsilon against the rounds, or without --rounds against --shuffled."""
+    account.epilog = f"{explanation}\n{account.epilog}"
 
 
 def run_account(args: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from ternhost.options import flag
 from ternhost.privacy import cards, certify, matrix, mechanisms, projection
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
+from ternhost.words import HELP
 
 HEADING = "Mechanisms"  # of tern --help
 
@@ -67,12 +68,11 @@ def _add_mechanism(pages: Any, name: str) -> None:
     example = f"tern card design {name} --epsilon 2 -o {name}.card"
     page = add_command(pages, name, ", ".join(map(flag, own_options)), example, run_design)
     page.description = f"Design a card of {name}, and print its epsilon, variance and size."
-    text = "epsilon of one report, in decimal, rounded down to millionths"
-    add_option(page, "--epsilon E", text, required=True)
+    add_option(page, "--epsilon E", required=True)
     add_option(page, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int)
     for option in own_options.values():
         option.add_to(page)
-    page.add_argument("-o", "--output", metavar="FILE", help="write the card to this file")
+    page.add_argument("-o", "--output", metavar="FILE", help=HELP["output"])
 
     names_taken = {"epsilon", "levels", "output", *own_options}
     for other in mechanisms.REGISTRY.available():
@@ -91,9 +91,8 @@ def _add_certify(actions: Any) -> None:
     certify = add_command(actions, "certify", summary, example, run_certify)
     text = f"{named.HELP}; or table of probabilities (.csv, .json): a row for each input, a column for an output"
     certify.add_argument("card", metavar="CARD|TABLE", help=text)
-    text = "epsilon in decimal (default: the card's claim; a table's is only printed)"
-    add_option(certify, "--epsilon E", text)
-    text = "the same of a sum with Gaussian noise, which keeps rho and no epsilon"
+    add_option(certify, "--epsilon E", shown="the card's claim; a table's is only printed")
+    text = "rho of one report, of the card of a sum with Gaussian noise, which keeps no epsilon"
     add_option(certify, "--rho R", text)
 
 
@@ -103,7 +102,7 @@ def _add_show(actions: Any) -> None:
     example = "tern card show three.card\ntern card show pm-sub:2 --plot pm.png"
     show = add_command(actions, "show", summary, example, run_show)
     named.add_card(show)
-    add_option(show, "--plot FILE.png", "also draw it into this file")
+    add_option(show, "--plot FILE.png")
 
 
 def run_design(args: argparse.Namespace) -> int:

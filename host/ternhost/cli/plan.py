@@ -25,7 +25,6 @@ from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
-from ternhost.words import HELP
 
 HEADING = "Learn"  # of tern --help
 
@@ -46,19 +45,19 @@ def add_parser(subparsers: Any) -> None:
     """Add `tern plan` to the commands."""
     parser = add_command(subparsers, "plan", _SUMMARY, _EXAMPLE, run)
     # What --data names resembles the records of the devices. `planning.simulation.data_of` loads it.
-    add_option(parser, "--data D", HELP["data"], Planned.data)
+    add_option(parser, "--data D", default=Planned.data)
     ladders = (
         f"{LADDER[0]} to {LADDER[-1]}; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}"
     )
-    add_option(parser, "--devices N[,N...]", f"{HELP['devices']} (default: {ladders})")
-    add_option(parser, "--epsilon E", f"{HELP['epsilon']} (default: {_USUAL_EPSILON})")
+    add_option(parser, "--devices N[,N...]", shown=ladders)
+    add_option(parser, "--epsilon E", shown=_USUAL_EPSILON)
     models = tuple(MODELS)
-    add_option(parser, "--model", f"{HELP['model']} (default: by the labels)", choices=models)
+    add_option(parser, "--model", shown="by the labels", choices=models)
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
-    add_option(parser, "--runs R", HELP["runs"], RUNS)
-    add_option(parser, "--seed S", HELP["seed"], 1)
-    add_option(parser, "--workers N", f"{HELP['workers']} (default: one per core)", type=int)
-    add_option(parser, "--plot FILE.png", HELP["plot"])
+    add_option(parser, "--runs R", default=RUNS)
+    add_option(parser, "--seed S", default=1)
+    add_option(parser, "--workers N", shown="one per core", type=int)
+    add_option(parser, "--plot FILE.png")
 
     text = "Each device adds up all its records in every round. Name one number of --devices."
     fleet = parser.add_argument_group("a fleet that exists", text)
@@ -69,7 +68,7 @@ def add_parser(subparsers: Any) -> None:
     text = "Each device reports in every round; all rounds share --run-epsilon."
     years = parser.add_argument_group("rounds for years", text)
     add_option(years, "--years Y", "how long devices report", type=float)
-    add_option(years, "--every T", HELP["every"])
+    add_option(years, "--every T")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -394,7 +394,7 @@ class MechanismOptions(OptionGroup):
     card: CardSource | None = in_privacy(
         None, kind=_card_file, accepts=_card_value, metavar="FILE", instead_of=("mechanism",)
     )
-    k: str = in_privacy(VARIANCE, metavar="K")
+    k: str = in_privacy(VARIANCE, metavar="|".join(("K", *K_RULES)))
 
     def check(self) -> None:
         """Raise UsageError for a k that is neither a number nor the name of a rule."""
