@@ -101,6 +101,7 @@ def add_option(
     text: str = "",
     default: Any = None,
     shown: str = "",
+    hidden: bool = False,
     **settings: Any,
 ) -> None:
     """Add an option to a parser.
@@ -108,8 +109,8 @@ def add_option(
     words: "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list. text: the
     help, to which the default is added; left out for a name of `words.HELP`, which has its help
     there. default: a number as default also sets the type. shown: the default in words, if there is
-    no `default`. settings: more keywords of `add_argument`, which replace those that follow from
-    the others.
+    no `default`. hidden: the parser takes the option, but its help does not show it. settings: more
+    keywords of `add_argument`, which replace those that follow from the others.
     """
     name, _, metavar = words.partition(" ")
     if not text:
@@ -130,6 +131,8 @@ def add_option(
         shown = str(default)
     if shown:
         text += f" (default: {shown})"
+    if hidden:
+        text = argparse.SUPPRESS
     parser.add_argument(name, help=text, **{**derived, **settings})
 
 

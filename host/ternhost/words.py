@@ -48,4 +48,9 @@ HELP = {
     "name": "name of the run",
     "output": "file or directory to write to",
     "plot": "also draw into this file",
+    # Boards.
+    "device": "id of the device, from 1, unique in the fleet",
+    "main": "program that becomes main.py, with the modules beside it that it imports",
+    "module": "also install this module of the device library",
+    "yes": "do not ask before changes",
 }

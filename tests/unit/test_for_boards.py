@@ -37,6 +37,12 @@ def test_boards_without_tls_learn_no_certificate(tmp_path):
     assert for_boards.read(tmp_path).authority_der is None
 
 
+def test_boards_get_the_first_name_that_is_not_of_each_machine_itself(tmp_path):
+    configuration.configure(tmp_path, names=("localhost", "broker.local"))
+    assert Access.load(tmp_path / HOST).host == "localhost"
+    assert for_boards.read(tmp_path).host == "broker.local"
+
+
 def test_the_file_has_no_secrets(broker):
     members = json.loads((broker / FILE).read_text())
     assert members == {

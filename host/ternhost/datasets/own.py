@@ -11,6 +11,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION, Dataset, Fixed, held_out
 from ternhost.errors import UsageError
 
+CLASS = "class"  # names the last column of a file whose labels are numbers of classes
 _LEAST = 50  # the fewest records of a data set, of which a tenth judges models
 _ROW = "a row is a record: its features, then its label"
 
@@ -62,6 +63,21 @@ def has_labels_0_and_1(rows: Fixed) -> bool:
     """
     labels = set(rows[:, -1].tolist())
     return 0 in labels and labels <= {0, ONE}
+
+
+def has_class_numbers(path: str | Path) -> bool:
+    """Return whether the labels in a CSV file of records are numbers of classes, from 0.
+
+    They are if the last column is named "class", or if a label is a whole number above 1, which no
+    other label may be. The result is False for a file that `read_csv` refuses.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            labels = [row[-1].strip() for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+    is_named_class = bool(labels) and labels[0] == CLASS
+    return is_named_class or any(label.isdecimal() and int(label) > 1 for label in labels)
 
 
 def read_csv(path: str | Path, *, classes: bool = False, most: int | None = None) -> Fixed:

@@ -11,6 +11,7 @@ from ternhost.errors import UsageError
 
 AUTHORITY = "authority.pem"
 DEVICE_AUTHORITY = "authority.der"  # the same certificate for boards, which read no PEM
+HERE = {"localhost", "127.0.0.1", "::1"}  # names that mean another machine on each machine
 # For an address that stands for all interfaces, the address at which this machine is reached.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 

@@ -17,6 +17,7 @@ from ternhost.reach.links import open_link
 from ternhost.reach.ports import names
 from ternhost.terminal import confirm
 from ternhost.text import counted
+from ternhost.words import HELP
 from terntools.boards import devices, hiding, modules, mpy, self_check
 from terntools.boards.program import Program, read
 from terntools.boards.repl import FileProgress, Repl
@@ -481,7 +482,7 @@ def _reason_of_silence(port: str) -> str:
 def add_parser(subparsers: Any) -> None:
     """Add `tern board deploy` to the commands."""
     example = """tern board deploy a0
-        tern board deploy a0 --with local
+        tern board deploy a0 --module local
         tern board deploy a0 --main my_program.py
         tern board deploy socket://127.0.0.1:7777 --json"""
     summary = "install or update the device library on a board"
@@ -489,27 +490,15 @@ def add_parser(subparsers: Any) -> None:
     devices.add_board(parser)
     add_option(
         parser,
-        "--with MODULE...",
-        f"also install this module and its imports: {', '.join(mpy.CHOICES)}; "
-        "those added before stay",
+        "--module NAME...",
+        f"{HELP['module']}: {', '.join(mpy.CHOICES)}",
         choices=mpy.CHOICES,
-        dest="more",
+        dest="modules",
     )
-    add_option(
-        parser,
-        "--main FILE",
-        "install this program as main.py, with the modules beside it that it imports (default: one "
-        "that only serves the host)",
-    )
-    add_options(parser)
-    text = f"rename files that hide the library without asking: /tern becomes /tern{hiding.MOVED}"
-    add_option(parser, "--yes", text)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `tern board up` has as well."""
+    add_option(parser, "--main FILE", f"{HELP['main']} (default: one that only serves the host)")
     text = "install every module, with line numbers: for your own programs and their tracebacks"
     add_option(parser, "--whole", text)
+    add_option(parser, "--yes", HELP["yes"])
 
 
 def run_deploy(
@@ -587,7 +576,7 @@ def _run(args: argparse.Namespace) -> int:
     result = run_deploy(
         names.resolve(args.board),
         whole=args.whole,
-        more=args.more,
+        more=args.modules,
         program=program,
         renames_without_asking=args.yes,
     )

@@ -6,44 +6,40 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
-from ternhost.datasets import own
 from ternhost.errors import OK, DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
 from ternhost.reach.ports import names
 from ternhost.text import counted
-from terntools.boards import deploy, devices, records
+from ternhost.words import HELP
+from terntools.boards import deploy, devices, member_options, records
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
+
+_ABOUT_FILES = """\
+A row of a file is a record: its features in [-1, 1], then its label. Labels are class numbers if
+the last column is named class or if a label is 2 or more."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern board records`."""
-    parser = add_command(
-        subparsers,
-        "records",
-        "read the records on a board as CSV, remove or add records; the board's program is "
-        "interrupted and restarted",
-        """tern board records a0 --output mine.csv
-        tern board records a0 --clear --fill mine.csv""",
-        _run,
-        "print one JSON object, and no records",
+    summary = (
+        "read the records on a board as CSV, remove or add records; its program is interrupted and "
+        "restarted"
     )
+    example = """tern board records a0 --output mine.csv
+        tern board records a0 --clear --data mine.csv"""
+    as_json = "print one JSON object, and no records"
+    parser = add_command(subparsers, "records", summary, example, _run, as_json)
+    parser.epilog = f"{_ABOUT_FILES}\n\n{parser.epilog}"
     devices.add_board(parser)
-    add_option(
-        parser, "--output FILE", "write the records to this CSV file (default: standard output)"
-    )
+    add_option(parser, "--output FILE", f"{HELP['output']} (default: standard output)")
     add_option(
         parser,
         "--clear",
         "after reading, remove the records that the board's program has collected",
     )
-    add_option(
-        parser,
-        "--fill FILE",
-        "append the records of a CSV file: a row holds features, then the label, in [-1, 1]",
-    )
-    add_option(parser, "--classes", "labels are class numbers from 0")
+    add_option(parser, "--data FILE.csv", "the records to add to those on the board")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -52,8 +48,8 @@ def _run(args: argparse.Namespace) -> int:
     Prints the records, unless an option says what else to do with them.
     """
     new_rows = None
-    if args.fill:
-        new_rows = own.read_csv(args.fill, classes=args.classes)
+    if args.data:
+        new_rows = member_options.records_of_file(args.data)
         records.check_fits(new_rows)  # raises if a device cannot hold them
     port = names.resolve(args.board)
     answered_before = False
@@ -66,7 +62,7 @@ def _run(args: argparse.Namespace) -> int:
         only_removes = args.clear and not args.output
         board_records = _read(repl, may_be_damaged=only_removes)
         if args.output:
-            _write(Path(args.output), board_records.rows, args.classes)
+            _write(Path(args.output), board_records.rows)
         if new_rows is not None:
             _check_width(repl, new_rows, board_records)
         if args.clear:
@@ -82,9 +78,9 @@ def _run(args: argparse.Namespace) -> int:
         _require_answer(port, new_rows)
 
     result = _result(args, port, board_records, new_rows)
-    only_shown = not (args.output or args.clear or args.fill or args.json)
+    only_shown = not (args.output or args.clear or args.data or args.json)
     if only_shown and board_records.rows is not None:
-        sys.stdout.write(records.csv_of(board_records.rows, classes=args.classes))
+        sys.stdout.write(records.csv_of(board_records.rows))
         print(_summary(result), file=sys.stderr)
     else:
         print_result(result, _summary(result), args.json)
@@ -162,14 +158,14 @@ def _result(
     }
 
 
-def _write(path: Path, rows: Rows | None, classes: bool) -> None:
+def _write(path: Path, rows: Rows | None) -> None:
     """Write records to a CSV file that only the user can read. Raises StorageError.
 
-    rows: None for an empty file. classes: whether labels are numbers of classes.
+    rows: None for an empty file.
     """
     text = ""
     if rows is not None:
-        text = records.csv_of(rows, classes=classes)
+        text = records.csv_of(rows)
     with storage_errors("name another --output", f"cannot write {path}"):
         write_file(path, text.encode(), secret=True)
 

@@ -1,6 +1,7 @@
 """`tern board flash`: put MicroPython on a board, an ESP32 through esptool, a Pico by a UF2 file."""
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
 from ternhost import errors
@@ -14,6 +15,18 @@ from terntools.boards.flash_pico import flash_pico
 from terntools.boards.repl import NoPromptError
 from terntools.boards.volumes import find_volumes
 from terntools.terminal import Bar
+
+# The options that `tern board up` has as well: help and default by name and metavar.
+_OPTIONS: dict[str, tuple[str, int | None]] = {
+    "--firmware FILE": ("MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico", None),
+    "--volume DIR": (
+        "folder where a Pico's boot loader is mounted (default: look for it)",
+        None,
+    ),
+    "--no-reset": ("ESP32: its boot loader runs already (BOOT held at reset)", None),
+    "--no-stub": ("ESP32: use the ROM's flasher, which is slower", None),
+    "--baud BAUD": ("ESP32: baud rate while flashing", FLASH_BAUD),
+}
 
 
 def flash(port: str, firmware: Firmware, options: FlashOptions = DEFAULT) -> dict[str, Any]:
@@ -71,19 +84,15 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--erase", "also erase its files with its ledger: it becomes another device")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `tern board up` has as well."""
-    add_option(
-        parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico"
-    )
-    add_option(
-        parser,
-        "--volume DIR",
-        "folder where a Pico's boot loader is mounted (default: look for it)",
-    )
-    add_option(parser, "--no-reset", "ESP32: its boot loader runs already (BOOT held at reset)")
-    add_option(parser, "--no-stub", "ESP32: use the ROM's flasher, which is slower")
-    add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", FLASH_BAUD)
+def add_options(parser: argparse.ArgumentParser, shown: Collection[str] | None = None) -> None:
+    """Add the options that `tern board up` has as well.
+
+    shown: the names of those that the help shows, such as "--firmware"; None for all.
+    """
+    for words, (text, default) in _OPTIONS.items():
+        name, _, _ = words.partition(" ")
+        is_hidden = shown is not None and name not in shown
+        add_option(parser, words, text, default, hidden=is_hidden)
 
 
 def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:

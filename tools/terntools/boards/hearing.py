@@ -7,7 +7,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tern.links import mqtt
-from ternhost.errors import DeviceError, StorageError, TernError, UsageError
+from ternhost.errors import DeviceError, StorageError, TernError
 from ternhost.reach import absence
 from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.access import HOST, Access
@@ -21,48 +21,39 @@ from ternhost.store.store import Store
 from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 
+_LISTEN = 60.0  # seconds until a board that was started has said hello
 _CONNECTING = 5.0  # seconds until this machine is connected to the broker
 _LOOK_EVERY = 0.5  # seconds
 _ANSWER = 5.0  # seconds until the board answers at its port
 
 
-def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
+def start(repl: Repl, member: Member, store: Path) -> str:
     """Start the program of a board, and wait until its broker has heard the board's hello.
 
-    A hello is the message with which a board connects. If the broker is configured on this machine,
-    it gets the board's password first. Its directory, which has a file host.json, is looked for
-    beside the store, and beside the file with its certificate.
+    A hello is the message with which a board connects. If the broker's directory is on this
+    machine, the broker gets the board's password first. Otherwise nobody waits.
 
     member: what the board was provisioned as; it has a broker. store: the file with the devices'
-    keys. authority: the file with the broker's certificate. seconds: how long to wait; 0 means not
-    to wait. Returns a sentence about the board for the user. Raises DeviceError if no hello comes
-    in time, and UsageError if the board would use other topics than the broker's fleet.
+    keys. Returns a sentence about the board for the user. Raises DeviceError if no hello comes in
+    time.
     """
-    broker_and_access = _broker_beside(store, authority)
-    if broker_and_access is None:
+    assert member.broker
+    directory = member.broker.directory
+    if directory is None:
         repl.start_main()
         return (
-            "nobody has looked whether the broker hears it (there is no host.json beside "
-            "--authority or --store): 'tern serve' says so"
+            "nobody has looked whether the broker hears it, since its directory is not here; run "
+            "'tern broker config' there, and 'tern serve' says whether it does"
         )
-    directory, access = broker_and_access
-    assert member.broker
-    prefix = member.broker.prefix or "tern"
-    if prefix != access.prefix:
-        text = f"the topics of the fleet on the broker of {directory} begin with {access.prefix!r}"
-        raise UsageError(text, hint=f"add --prefix {access.prefix}")
-    if _is_of(access, store):
+    if _is_of(Access.load(directory / HOST), store):
         configure(directory)  # writes the passwords of the store's devices
         reload(directory)  # lets a running broker read them
-    if not seconds:
-        repl.start_main()
-        return "nobody has looked whether the broker hears it: 'tern serve' says so"
 
-    reasons = _start_and_listen(repl, member.device, store, directory, seconds)
+    reasons = _start_and_listen(repl, member.device, store, directory)
     if reasons is None:
         return "its broker hears it"
     # It was not heard: the error quotes what the board and the broker can say about the reason.
-    lines = [f"{_head(member.device)}no hello in {seconds:g} s"]
+    lines = [f"{_head(member.device)}no hello in {_LISTEN:g} s"]
     with suppress(TernError), closing(open_link(repl.name, SimpleQueue())) as port:
         board_says = absence.describe(hello_fields(port.hello(_ANSWER)))
         if board_says:
@@ -76,33 +67,13 @@ def _head(device: int) -> str:
     return f"device {device} has its files, but its broker does not hear it: "
 
 
-def _broker_beside(store: Path, authority: Path | None) -> tuple[Path, Access] | None:
-    """Find a broker's directory beside the store or beside the certificate.
-
-    Returns the directory, and how this host reaches the broker; None if there is no broker. If there
-    are two, the one whose devices are in this store is taken.
-    """
-    first_found = None
-    for path in (store, authority):
-        if path is None or not (path.parent / HOST).exists():
-            continue
-        access = Access.load(path.parent / HOST)
-        if _is_of(access, store):
-            return path.parent, access
-        if first_found is None:
-            first_found = path.parent, access
-    return first_found
-
-
-def _start_and_listen(
-    repl: Repl, device: int, store: Path, directory: Path, seconds: float
-) -> list[str] | None:
+def _start_and_listen(repl: Repl, device: int, store: Path, directory: Path) -> list[str] | None:
     """Start the board, and listen at its broker for its hello.
 
     repl: the board's prompt, whose port is closed here. store: the file with the devices' keys.
-    directory: the broker's. seconds: how long to listen. Returns None once the hello has come, else
-    lines for people that say what the broker shows about the reason. Raises DeviceError if the
-    broker does not answer this machine; the board is started nevertheless.
+    directory: the broker's. Returns None once the hello has come, else lines for people that say
+    what the broker shows about the reason. Raises DeviceError if the broker does not answer this
+    machine; the board is started nevertheless.
     """
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
@@ -130,7 +101,7 @@ def _start_and_listen(
         absent = AbsentBoards(open_store, directory, key_of, past=0.0)
         repl.start_main()
         repl.close()
-        while time.time() - start_time < seconds:
+        while time.time() - start_time < _LISTEN:
             if runner.run(_is_heard(link, open_store, device, start_time)):
                 return None
         _, lines = absent.describe(link, BoardRoster([device]), time.monotonic())

@@ -6,6 +6,7 @@ lost its ledger must not get a second budget: what it has spent before is estima
 
 from __future__ import annotations
 
+import math
 import tempfile
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,13 +17,14 @@ from tern import storage
 from tern.ledger import IDLE, RHO, Ledger, LedgerError
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError, UsageError
-from ternhost.privacy import cards
+from ternhost.privacy import cards, sums
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import covers, protected
 from ternhost.store.store import Store
 from ternhost.text import counted
 from terntools.boards import counter, update_package
+from terntools.boards.devices import DELTA
 from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 
@@ -145,24 +147,33 @@ def _require_same_budget(member: Member, budget: int, measure: int) -> None:
     one of the two budgets, while the user believes in the larger one.
     """
     if member.policy.measure != measure:
-        hint = "leave out --delta and --budget-rho"
+        hint = "leave out --delta"
         if measure == RHO:
-            hint = f"name --budget-rho {_decimal(budget)} or less"
+            hint = f"name {_options_of_rho(budget)} or less"
         raise UsageError(
             f"the ledger of device {member.device} counts {MEASURES[measure]} for life", hint=hint
         )
     if member.policy.budget > budget:
-        option = "--budget"
+        options = f"--budget {_decimal(budget)}"
         if measure == RHO:
-            option = "--budget-rho"
-        fixed = _decimal(budget)
-        wanted = _decimal(member.policy.budget)
+            options = _options_of_rho(budget)
         raise UsageError(
-            f"the budget of device {member.device} was set to {fixed} for life and cannot be "
-            f"raised to {wanted}",
-            hint=f"name {option} {fixed} or less: it is the promise to the people whose data the "
-            "device holds",
+            f"the budget of device {member.device} was set to {MEASURES[measure]} "
+            f"{_decimal(budget)} for life and cannot be raised to {_decimal(member.policy.budget)}",
+            hint=f"name {options} or less: it is the promise to the people whose data the device "
+            "holds",
         )
+
+
+def _options_of_rho(budget: int) -> str:
+    """Return the options for the largest budget, to a millionth, that is at most this rho.
+
+    budget: rho in millionths.
+    """
+    epsilon = math.ceil(sums.epsilon_of(budget, DELTA) * MICRO)
+    while sums.rho_of(epsilon / MICRO, DELTA) > budget:  # the rounding may have raised it
+        epsilon -= 1
+    return f"--budget {_decimal(epsilon)} --delta {DELTA:g}"
 
 
 def _decimal(millionths: int) -> str:

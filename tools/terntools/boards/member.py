@@ -122,8 +122,7 @@ class Member:
         if self.wake and self.broker is None:
             raise UsageError(
                 "--wake-s needs a broker: a sleeping board receives nothing at its port",
-                hint="name the broker with --broker HOST[:PORT], "
-                "which keeps the round until it wakes",
+                hint="name the broker with --broker DIR; it keeps the round until the board wakes",
             )
 
     def _require_no_contradiction(self) -> None:
@@ -142,7 +141,7 @@ class Member:
                 f"--pause {pause} and --wake-s",
                 f"a board that has just started waits {pause} s before it answers, "
                 "and sleeps by then",
-                hint="leave out --pause, and give the host that interval: tern serve --interval",
+                hint="leave out --pause, and give the host that interval: tern serve --every",
             )
         if self.wake and self.lock:
             raise _contradiction("--lock and --wake-s", f"{_LOCKED}, which never sleeps")

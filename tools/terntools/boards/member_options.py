@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +14,9 @@ from ternhost import datasets
 from ternhost.command import add_option, warn
 from ternhost.datasets import own
 from ternhost.errors import UsageError
-from ternhost.privacy.units import UNIT_HELP, parse_unit
+from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import Rows
+from ternhost.words import HELP
 from terntools.boards.member import SHAPES, FleetSettings, Member, dataset_records
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
@@ -21,120 +25,135 @@ from terntools.boards.policy import policy
 # 10 ms and at most 26 (tern bench latency), also where flash is erased meanwhile.
 _SLOT_MS = 500
 _RECORDER_CAPACITY = 256  # records: the capacity that a recorder has by itself
+OWN = "own"  # the value of --data for a board that collects its records itself
+
+# For the end of the help: what files --broker and --data take.
+ABOUT_FILES = """\
+DIR of --broker may be a copy of the file for-boards.json of that directory, which has no secrets.
+A row of FILE.csv is a record: its features in [-1, 1], then its label. Labels are class numbers
+if the last column is named class or if a label is 2 or more. Those of a data set never are."""
 
 
-def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
+@dataclass(frozen=True)
+class _Declared:
+    """An option: its name and the word for its value, its help, its default and its type."""
+
+    words: str
+    text: str
+    default: Any = None
+    type: Callable[[str], Any] | None = None
+    required: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the option, such as "--store"."""
+        name, _, _ = self.words.partition(" ")
+        return name
+
+    def add_to(self, group: argparse._ArgumentGroup, hidden: bool) -> None:
+        """Add the option to a group of a parser. hidden: the help does not show it."""
+        settings: dict[str, Any] = {}
+        if self.type is not None:
+            settings["type"] = self.type
+        if self.required:
+            settings["required"] = True
+        add_option(group, self.words, self.text, self.default, hidden=hidden, **settings)
+
+
+# The options by the headings of the help.
+_GROUPS = {
+    "member": (
+        _Declared("--store FILE", f"{HELP['store']} (default: the broker's)"),
+        _Declared("--device ID", HELP["device"], type=int, required=True),
+        _Declared(
+            "--data DATA",
+            "the records: FILE.csv, a data set for a trial, or own: its program collects them",
+            required=True,
+        ),
+        _Declared(
+            "--records N",
+            f"{HELP['records']} (default: all of a file, 1 of a data set)",
+            type=int,
+        ),
+        _Declared(
+            "--most-records N",
+            "public upper bound on the records of a device (default: 64 or more)",
+            type=int,
+        ),
+        _Declared(
+            "--again",
+            "go on with a device whose board is lost or erased: what it may have spent counts",
+        ),
+    ),
+    "privacy policy, which the device enforces": (
+        _Declared(
+            "--max-epsilon E",
+            "largest epsilon of a report that a device accepts (default: 2; with --delta: the budget)",
+        ),
+        _Declared("--unit UNIT", HELP["unit"], "device"),
+        _Declared("--budget E", HELP["budget"], "100"),
+        _Declared("--delta D", f"{HELP['delta']} (default: epsilons add up)"),
+        _Declared(
+            "--mechanisms LIST", f"accepted shapes of cards: {','.join(SHAPES)} (default: all)"
+        ),
+        _Declared("--pause S", "least seconds between two payments from the budget", 0),
+        _Declared(
+            "--slot-ms MS",
+            "send at multiples of MS milliseconds, so that timing tells nothing; 0: at once",
+            _SLOT_MS,
+        ),
+        _Declared(
+            "--reserve N",
+            "number of reports paid in advance, to spare the flash; a power cut loses them",
+            1,
+        ),
+        _Declared("--own-key-only", "answer rounds for this device only, not for the whole fleet"),
+        _Declared(
+            "--wake-s S",
+            "its program lets the board sleep, S seconds at a time (docs/guides/battery.md)",
+            type=int,
+        ),
+    ),
+    "link to the host (default: the board's port)": (
+        _Declared("--broker DIR", HELP["broker"]),
+        _Declared("--ssid NAME", "Wi-Fi network to join"),
+        _Declared("--wifi-password-file FILE", "file with its password, never printed", type=Path),
+        _Declared(
+            "--link NAME=FILE...",
+            "instead of a broker: put the configuration of your own link on the board as NAME.json",
+        ),
+    ),
+}
+
+
+def add_options(parser: argparse.ArgumentParser, shown: Collection[str] | None = None) -> None:
     """Add the options that describe a member of a fleet.
 
-    required: whether --store and --device must be named.
+    shown: the names of those that the help shows, such as "--store"; None for all.
     """
-    _add_member_options(parser.add_argument_group("member"), required)
-    _add_policy_options(parser.add_argument_group("privacy policy, which the device enforces"))
-    add_option(
-        parser,
-        "--link NAME=FILE...",
-        "put the configuration FILE of your own link on the board as NAME, such as "
-        "unix.json=my-link.json (its module comes with the program: tern board deploy --main)",
-    )
-    _add_network_options(
-        parser.add_argument_group("network (without a broker, the link is the board's port)")
-    )
+    for title, options in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        for declared in options:
+            is_hidden = shown is not None and declared.name not in shown
+            declared.add_to(group, is_hidden)
 
 
-def _add_member_options(group: argparse._ArgumentGroup, is_required: bool) -> None:
-    """Add the options about the device, its key and its records."""
-    add_option(
-        group, "--store FILE", "the host's store, which gets the device's key", required=is_required
-    )
-    add_option(
-        group, "--device ID", "id from 1, unique in the fleet", type=int, required=is_required
-    )
-    add_option(
-        group,
-        "--again",
-        "go on with a device that the store knows on a board without its ledger: it and the fleet "
-        "get new keys, and what it may have spent is taken off its budget",
-    )
-    add_option(
-        group, "--records FILE", "CSV file: each row has features, then the label, all in [-1, 1]"
-    )
-    add_option(
-        group, "--dataset", "take records of a data set, for a trial", choices=datasets.held_names()
-    )
-    add_option(group, "--own-records", "no records: its program collects them (tern.recorder)")
-    add_option(group, "--classes", "labels are class numbers from 0, for softmax regression")
-    add_option(group, "--count N", "take N records of --dataset (default: 1)", type=int)
-    add_option(
-        group,
-        "--most-records N",
-        "public upper bound on the records of a device, the same for all boards (default: 64, or "
-        "the next power of two that holds this device's; 256 with --own-records)",
-        type=int,
-    )
+def store_of(args: argparse.Namespace, member: Member) -> Path:
+    """Return the path of the store that gets the device's key: that of --store, or the broker's.
 
-
-def _add_policy_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options about the budget, and about what the device answers."""
-    add_option(
-        group,
-        "--largest E",
-        "largest epsilon of a report, or rho where the budget is counted in rho "
-        "(default: 2, or the budget)",
-    )
-    add_option(group, "--unit UNIT", UNIT_HELP, "device")
-    add_option(
-        group,
-        "--budget E",
-        "lifetime epsilon of the unit, by adding up; or with --delta as (epsilon, delta), "
-        "counted in rho (default: 100)",
-    )
-    add_option(group, "--delta D", "delta of the budget, such as 1e-6")
-    add_option(group, "--budget-rho R", "instead of --budget: lifetime rho of the unit (zCDP)")
-    add_option(
-        group,
-        "--mechanisms LIST",
-        f"accepted shapes of cards, of {','.join(SHAPES)} (default: all)",
-    )
-    add_option(group, "--pause S", "least seconds between two payments from the budget", 0)
-    add_option(
-        group,
-        "--slot-ms MS",
-        "send only at multiples of MS milliseconds after a round arrived, so that timing does not "
-        "depend on the data; MS must be longer than a report takes; 0 sends at once",
-        _SLOT_MS,
-    )
-    add_option(
-        group,
-        "--reserve N",
-        "number of reports paid in advance, which spares the flash; a power cut loses unused ones",
-        1,
-    )
-    add_option(
-        group,
-        "--own-key-only",
-        "answer rounds for this device only, not rounds for the whole fleet",
-    )
-    add_option(
-        group,
-        "--wake-s S",
-        "the host expects the board, whose program lets it sleep, every S seconds "
-        "(docs/guides/battery.md); needs --broker",
-        type=int,
-    )
-
-
-def _add_network_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options about the broker and the Wi-Fi network."""
-    add_option(
-        group, "--broker HOST[:PORT]", "MQTT broker; for a cluster its nodes, divided by commas"
-    )
-    add_option(group, "--authority FILE", "the broker's CA certificate (DER)", type=Path)
-    add_option(group, "--prefix NAME", "prefix of the fleet's topics (default: tern)")
-    add_option(group, "--ssid NAME", "Wi-Fi network to join")
-    add_option(
-        group, "--wifi-password-file FILE", "file with its password, never printed", type=Path
-    )
-    add_option(group, "--wait S", "seconds to wait until the broker hears the board; 0: none", 60.0)
+    Raises UsageError if there is neither.
+    """
+    if args.store:
+        return Path(args.store)
+    store = None
+    if member.broker is not None:
+        store = member.broker.store
+    if store is None:
+        raise UsageError(
+            "the store is missing, which gets the device's key",
+            hint="name it with --store FILE; a new file is made",
+        )
+    return store
 
 
 def member_of(args: argparse.Namespace) -> Member:
@@ -142,7 +161,7 @@ def member_of(args: argparse.Namespace) -> Member:
     rows = _rows(args)
     broker = _broker(args)
     most_records = args.most_records
-    if args.own_records and most_records is None:
+    if args.data == OWN and most_records is None:
         most_records = _RECORDER_CAPACITY
     settings = FleetSettings(
         whole_fleet=not args.own_key_only,
@@ -158,12 +177,7 @@ def member_of(args: argparse.Namespace) -> Member:
     return Member(
         device=args.device,
         rows=rows,
-        policy=policy(
-            largest=args.largest,
-            budget=args.budget,
-            delta=args.delta,
-            budget_rho=args.budget_rho,
-        ),
+        policy=policy(args.max_epsilon, args.budget, args.delta),
         shapes=shapes,
         settings=settings,
         broker=broker,
@@ -174,52 +188,53 @@ def member_of(args: argparse.Namespace) -> Member:
 
 
 def _rows(args: argparse.Namespace) -> Rows:
-    """Return the device's records: from a file, from a data set, or an empty one.
+    """Return the device's records: from a file, from a data set, or a placeholder.
 
-    Raises UsageError unless exactly one source is named.
+    Raises UsageError if there are no such records.
     """
-    named_sources = (args.records is not None, args.dataset is not None, args.own_records)
-    if sum(named_sources) != 1:
-        raise UsageError(
-            "the device needs records from one place",
-            hint="name one of --records FILE, --dataset NAME, and --own-records, where its program "
-            "collects them",
-        )
-    if args.count is not None and args.count < 1:
-        raise UsageError(f"--count must be 1 or more, not {args.count}")
-    if args.own_records:
+    if args.records is not None and args.records < 1:
+        raise UsageError(f"--records must be 1 or more, not {args.records}")
+    if args.data == OWN:
         return _placeholder(args)
-    if args.records:
-        return _rows_of_file(args)
-    return dataset_records(args.dataset, args.device, args.count or 1, classes=args.classes)
+    kind, _, _ = args.data.partition(":")
+    if kind in datasets.held_names():
+        return dataset_records(args.data, args.device, args.records or 1)
+    if args.data.lower().endswith(".csv") or Path(args.data).exists():
+        rows = records_of_file(args.data)
+        return rows[: args.records]
+    names = ", ".join(datasets.held_names())
+    raise UsageError(
+        f"--data must be a CSV file, a data set, or {OWN}, not {args.data!r}",
+        hint=f"data sets are {names}",
+    )
 
 
 def _placeholder(args: argparse.Namespace) -> Rows:
     """Return one record of zeros, a feature and a label, for a board that collects its own records.
 
     The board needs a records.bin all the same (storage.md, "samples/"), which it does not use.
-    Raises UsageError for options about records, since the board is given none.
+    Raises UsageError for --records, since the board is given none.
     """
-    option = ""  # the one that contradicts --own-records
-    if args.count is not None:
-        option = "--count"
-    elif args.classes:
-        option = "--classes"
-    if option:
+    if args.records is not None:
         raise UsageError(
-            f"--own-records and {option} are at odds: the board is given no records",
-            hint="leave it out: the board's program decides on its records (tern.recorder)",
+            f"--data {OWN} and --records are at odds: the board is given no records",
+            hint="leave out --records; --most-records is the most that its program may collect",
         )
     return np.zeros((1, 2), np.int16)
 
 
-def _rows_of_file(args: argparse.Namespace) -> Rows:
-    """Read the records of a CSV file, and warn if their labels are 0 and 1 instead of -1 and 1."""
-    rows = own.read_csv(args.records, classes=args.classes)
-    if not args.classes and own.has_labels_0_and_1(rows):
+def records_of_file(path: str) -> Rows:
+    """Read the records of a CSV file, and warn if their labels are 0 and 1 instead of -1 and 1.
+
+    Whether labels are class numbers follows from the file. Raises UsageError.
+    """
+    has_classes = own.has_class_numbers(path)
+    rows = own.read_csv(path, classes=has_classes)
+    if not has_classes and own.has_labels_0_and_1(rows):
         warn(
-            f"the labels in {args.records} are 0 or 1, not -1 or 1; for logistic regression and "
-            "the SVM 0 means -1, linear regression predicts 0 and 1"
+            f"the labels in {path} are 0 or 1, not -1 or 1; for logistic regression and "
+            "the SVM 0 means -1, linear regression predicts 0 and 1\n"
+            "  if they are class numbers, for softmax regression, name the last column class"
         )
     return rows
 
@@ -230,18 +245,11 @@ def _broker(args: argparse.Namespace) -> Broker | None:
     Raises UsageError, also for options that need a broker where there is none.
     """
     if args.broker is None:
-        for name in ("authority", "prefix", "ssid", "wifi_password_file"):
+        for name in ("ssid", "wifi_password_file"):
             if getattr(args, name):
                 option = "--" + name.replace("_", "-")
                 raise UsageError(
-                    f"{option} needs a broker", hint="name the broker with --broker HOST[:PORT]"
+                    f"{option} needs a broker", hint="name the broker's directory: --broker DIR"
                 )
-    if not args.broker:
         return None
-    return Broker.parse(
-        args.broker,
-        authority=args.authority,
-        ssid=args.ssid,
-        wifi_secret_file=args.wifi_password_file,
-        prefix=args.prefix,
-    )
+    return Broker.at(args.broker, args.ssid, args.wifi_password_file)

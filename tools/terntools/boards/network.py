@@ -10,14 +10,10 @@ from pathlib import Path
 
 from tern import links
 from ternhost.errors import UsageError
+from ternhost.reach.addresses import DEVICE_AUTHORITY, HERE
 from terntools.boards.program import read_file
 
-AUTHORITY = "authority.der"
 MQTT = "mqtt.json"
-_MQTT_PORT = 1883
-_MQTT_TLS_PORT = 8883
-# Names or addresses of hosts, separated by commas; an IPv6 address is in brackets.
-_HOSTS = re.compile(r"(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(,(?!$)|$))+")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 
 
@@ -31,46 +27,61 @@ class Broker:
     ssid: str | None = None  # the name of the Wi-Fi network; None: the board needs none
     wifi_secret: str | None = field(default=None, repr=False)  # its password, never shown
     prefix: str | None = None  # of the fleet's topics; None for the default
+    # The broker's directory on this machine; None if there is only a copy of its for-boards.json.
+    directory: Path | None = None
 
     @classmethod
-    def parse(
-        cls,
-        address: str,
-        authority: Path | None = None,
-        ssid: str | None = None,
-        wifi_secret_file: Path | None = None,
-        prefix: str | None = None,
+    def at(
+        cls, place: str | Path, ssid: str | None = None, wifi_secret_file: Path | None = None
     ) -> Broker:
-        """Make a Broker from its address and the files with its certificate and a password.
+        """Make a Broker from what `tern broker config` has written.
 
-        address: HOST[:PORT], or HOST,HOST,...[:PORT] for a cluster. authority: the file with the
-        broker's certificate (DER). wifi_secret_file: the file with the password of the Wi-Fi network.
-        prefix: of the fleet's topics. Raises UsageError.
+        place: the directory of the broker or of a site, a host.json in it, or a copy of its
+        for-boards.json. wifi_secret_file: the file with the password of the Wi-Fi network. Raises
+        UsageError.
         """
-        host, port = _parse_address(address, with_tls=authority is not None)
-        if prefix is not None:
-            from ternhost.reach.broker.access import check_prefix
+        from ternhost.reach.broker import access, for_boards, sites
 
-            check_prefix(prefix)  # raises
+        path = Path(place)
+        host_file = access.host_file(path)
+        names_host_file = path == host_file and path.name != for_boards.FILE
+        if names_host_file:
+            path = path.parent
+        known = for_boards.read(path)
+        directory = None
+        is_here = path.is_dir() and host_file.exists() and not sites.is_site(path)
+        if is_here:
+            directory = path
         wifi_secret = None
         if wifi_secret_file:
             wifi_secret = _read_secret(wifi_secret_file)
         _check_wifi(ssid, wifi_secret)
-        certificate = None
-        if authority:
-            certificate = read_file(authority)
-            if certificate[:1] != b"\x30":  # a sequence, with which each certificate begins
-                raise UsageError(
-                    f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}"
-                )
+        if ssid is not None and known.host in HERE:
+            raise UsageError(
+                f"a board on Wi-Fi cannot reach {known.host}, the only name of the broker in {path}",
+                hint=f"give it one: tern broker config {path} --name HOST --address 0.0.0.0",
+            )
         return cls(
-            host=host,
-            port=port,
-            authority=certificate,
+            host=known.host,
+            port=known.port,
+            authority=known.authority_der,
             ssid=ssid,
             wifi_secret=wifi_secret,
-            prefix=prefix,
+            prefix=known.prefix,
+            directory=directory,
         )
+
+    @property
+    def store(self) -> Path | None:
+        """The store with the keys of the broker's devices; None if it is not on this machine."""
+        if self.directory is None:
+            return None
+        from ternhost.reach.broker.access import HOST, Access
+
+        store = Access.load(self.directory / HOST).store
+        if store is None:
+            return None
+        return Path(store)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
         """Return the files by which the board finds this broker, by their path.
@@ -81,7 +92,7 @@ class Broker:
         if wake is not None:
             config["wake_s"] = wake
         if self.authority is not None:
-            config["authority"] = AUTHORITY
+            config["authority"] = DEVICE_AUTHORITY
         if self.ssid is not None:
             config["ssid"] = self.ssid
         if self.wifi_secret is not None:
@@ -91,30 +102,9 @@ class Broker:
 
         files = {}
         if self.authority is not None:
-            files["/" + AUTHORITY] = self.authority
+            files["/" + DEVICE_AUTHORITY] = self.authority
         files["/" + MQTT] = json.dumps(config).encode()
         return files
-
-
-def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
-    """Split an address into its host and its port.
-
-    The host comes without the brackets of an IPv6 address. An address without a port has the usual
-    one of MQTT, or of MQTT over TLS. Raises UsageError.
-    """
-    host = address
-    port = str(_MQTT_PORT)
-    if with_tls:
-        port = str(_MQTT_TLS_PORT)
-    # An address that ends with "]" is IPv6 without a port; its colons separate nothing.
-    if ":" in address and not address.endswith("]"):
-        host, _, port = address.rpartition(":")
-    is_port = port.isdecimal() and 1 <= int(port) <= 65535
-    if not _HOSTS.fullmatch(host) or not is_port:
-        raise UsageError(
-            f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local"
-        )
-    return re.sub(r"[\[\]]", "", host), int(port)
 
 
 def _check_wifi(ssid: str | None, secret: str | None) -> None:

@@ -8,64 +8,54 @@ from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
 
-_LARGEST, _BUDGET = "2", "100"  # epsilon of a report, and for life
+_MAX_EPSILON = "2"  # of a report
+_BUDGET = "100"  # epsilon for life
+_LARGEST_OPTION = "--max-epsilon"
 
 
-def policy(
-    largest: str | None, budget: str | None, delta: str | None = None, budget_rho: str | None = None
-) -> Policy:
+def policy(max_epsilon: str | None, budget: str | None, delta: str | None = None) -> Policy:
     """Return the privacy limits of a device, from the options of the command line.
 
-    The device counts in rho (of zCDP) if `delta` or `budget_rho` is named, else in epsilon.
+    With `delta`, both amounts are the epsilon of (epsilon, delta), and the device counts in rho (of
+    zCDP). Without it the epsilons of reports add up.
 
-    largest: the largest epsilon, or rho, of a report; None for epsilon 2, or for the whole budget
-    where it is in rho. budget: the epsilon for life, as the sum over all reports; together with
-    `delta`, the epsilon of (epsilon, delta). budget_rho: the rho for life, instead of both. Raises
-    UsageError.
+    max_epsilon: the largest epsilon of a report; None for 2, or with `delta` for the whole budget.
+    budget: the epsilon for life; None for 100. Raises UsageError.
     """
-    if budget_rho is not None and (budget is not None or delta is not None):
-        raise UsageError(
-            "--budget-rho is a budget by itself", hint="leave out --budget and --delta"
-        )
-    total_text = _BUDGET  # the whole budget, as it stands in the message
-    if budget is not None:
-        total_text = str(budget)
-    if delta is not None:
-        epsilon = parse_epsilon(total_text, MAX_BUDGET, "--budget") / MICRO
-        rho = sums.rho_of(epsilon, sums.parse_delta(delta))
-        total_text = f"rho {rho / MICRO:g}"
-        limits = _in_rho(largest, rho)
-    elif budget_rho is not None:
-        total_text = budget_rho
-        limits = _in_rho(largest, parse_epsilon(budget_rho, MAX_BUDGET, "--budget-rho"))
+    budget_text = budget or _BUDGET
+    if delta is None:
+        limits = _in_epsilon(max_epsilon or _MAX_EPSILON, budget_text)
     else:
-        limits = _in_epsilon(largest, total_text)
+        limits = _in_rho(max_epsilon or budget_text, budget_text, sums.parse_delta(delta))
     if limits.largest > limits.budget:
+        largest_text = max_epsilon or _MAX_EPSILON
         raise UsageError(
-            f"--largest must be at most --budget, the device's budget for life ({total_text}), "
-            f"not {largest}",
-            hint="--budget = --largest x the number of reports pays for that many",
+            f"{_LARGEST_OPTION} must be at most the --budget for life, {budget_text}, "
+            f"not {largest_text}",
+            hint=f"--budget = {_LARGEST_OPTION} x the number of reports pays for that many",
         )
     return limits
 
 
-def _in_rho(largest: str | None, rho: int) -> Policy:
-    """Return the limits of a device that counts rho. rho: its budget, in millionths.
+def _in_rho(max_epsilon: str, budget: str, delta: float) -> Policy:
+    """Return the limits of a device that counts rho. Raises UsageError.
 
-    largest: of a report; None for the whole budget. Raises UsageError.
+    max_epsilon: of a report, at `delta`. budget: for life, at `delta`.
     """
-    largest_rho = rho
-    if largest:
-        largest_rho = parse_epsilon(largest, MAX_BUDGET, "--largest")
-    return Policy(largest_rho, rho, RHO)
+    rhos = []
+    for text, option in ((max_epsilon, _LARGEST_OPTION), (budget, "--budget")):
+        epsilon = parse_epsilon(text, MAX_BUDGET, option) / MICRO
+        rhos.append(sums.rho_of(epsilon, delta))
+    largest_rho, budget_rho = rhos
+    return Policy(largest_rho, budget_rho, RHO)
 
 
-def _in_epsilon(largest: str | None, budget: str) -> Policy:
+def _in_epsilon(max_epsilon: str, budget: str) -> Policy:
     """Return the limits of a device that counts epsilon. Raises UsageError.
 
-    largest: of a report; None for the default. budget: for life.
+    max_epsilon: of a report. budget: for life.
     """
-    largest_epsilon = parse_epsilon(largest or _LARGEST, option="--largest")
+    largest_epsilon = parse_epsilon(max_epsilon, option=_LARGEST_OPTION)
     limits = Policy(largest_epsilon, parse_epsilon(budget, MAX_BUDGET, "--budget"))
     was_rounded = Decimal(budget.strip()) * MICRO != limits.budget
     if was_rounded:

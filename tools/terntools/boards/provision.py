@@ -12,13 +12,13 @@ from tern import links, storage, wire
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision import keys
 from ternhost.provision.boards import BoardSettings, board_files, new_keys
+from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from terntools.boards import counter, deploy, lifetime, lock, mpy
 from terntools.boards.member import SHAPES, Member
-from terntools.boards.network import AUTHORITY
 from terntools.boards.repl import FileProgress, Repl
 
 # Tells whether the board needs Wi-Fi, and has not joined any.
@@ -181,7 +181,7 @@ def _files_of_other_links(
     if all_files != set(earlier_files):
         store.save_state({_LINK_FILES % member.device: sorted(all_files)})
 
-    optional_paths = ["/" + name for name in (*links.MODULES, *earlier_files, AUTHORITY)]
+    optional_paths = ["/" + name for name in (*links.MODULES, *earlier_files, DEVICE_AUTHORITY)]
     if member.lock:
         optional_paths.append(lock.BOOT)
     unwanted_paths = [path for path in optional_paths if path not in files]

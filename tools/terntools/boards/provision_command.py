@@ -15,6 +15,7 @@ from ternhost.privacy.guarantee import Guarantee
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
+from ternhost.words import HELP
 from terntools.boards import counter, deploy, devices, member_options, provision, self_check
 from terntools.boards.member import Member
 from terntools.boards.repl import Repl
@@ -24,38 +25,36 @@ from terntools.terminal import Bar
 def add_parser(subparsers: Any) -> None:
     """Add `tern board provision` to the commands."""
     summary = "make a board a member of a fleet: key, policy, records, broker"
-    example = """tern board provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv
-        tern board provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 \
---authority broker/authority.der --ssid lab --wifi-password-file secret.txt
-        tern board provision a0 --store fleet.sqlite --device 9 --own-records"""
+    example = """tern board provision a0 --store fleet.sqlite --device 7 --data mine.csv --budget 100
+        tern board provision u0 --device 8 --data flights --broker my-broker --ssid lab \
+--wifi-password-file secret.txt
+        tern board provision a0 --store fleet.sqlite --device 9 --data own"""
     parser = add_command(subparsers, "provision", summary, example, _run)
+    parser.usage = "tern board provision BOARD --device ID --data DATA [OPTION ...]"
+    parser.epilog = f"{member_options.ABOUT_FILES}\n\n{parser.epilog}"
     devices.add_board(parser)
-    member_options.add_options(parser, required=True)
-    add_option(parser, "--lock", "lock the board's console until its flash is erased")
+    member_options.add_options(parser)
+    final = parser.add_argument_group("steps that nothing undoes")
+    add_option(final, "--lock", "lock the board's console until its flash is erased")
     add_option(
-        parser,
-        "--counter",
-        "bind the ledger to fuses of the chip, which burn for ever, so that an old copy of the "
-        "flash is refused",
+        final, "--counter", "bind the ledger to fuses of the chip, so that no old copy is accepted"
     )
-    add_option(parser, "--yes", "lock, and burn fuses, without asking")
+    add_option(final, "--yes", HELP["yes"])
 
 
-def run_provision(
-    port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
-) -> dict[str, Any]:
+def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     """Provision the board on `port`, start its program, and return a summary for JSON.
 
     For a board that reaches its host by its port, the summary has what the board says then; for one
-    with another link, whether its broker hears it. store: the file with the devices' keys.
-    authority, wait: as in `start`. Raises TernError.
+    with another link, whether its broker hears it. store: the file with the devices' keys. Raises
+    TernError.
     """
     with Repl(port, visits=True) as repl:
         _check_library(repl, member)
         with Store(store, beside=True) as opened, Bar("provisioning") as bar:
             changes = provision.plan(repl, member, opened)
             provision.apply(repl, changes, member, opened, bar.update)
-        heard = start(repl, member, store, authority, wait)
+        heard = start(repl, member, store)
     summary: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -88,33 +87,32 @@ def _check_library(repl: Repl, member: Member) -> None:
     if member.modules and not self_check.has_module(repl, "tern.sums"):
         raise UsageError(
             f"the board on {repl.name} lacks the module for this unit and budget",
-            hint=f"tern board deploy {repl.name} --with sums; or do both with tern board up",
+            hint=f"tern board deploy {repl.name} --module sums; or do both with tern board up",
         )
 
 
-def start(
-    repl: Repl, member: Member, store: Path, authority: Path | None, wait: float
-) -> str | None:
+def start(repl: Repl, member: Member, store: Path) -> str | None:
     """Start the program of a board that uses a broker, and wait until the broker hears it.
 
     Returns a sentence about that for the user. Without a broker nothing happens, and the result is
-    None. authority: the file of the broker's certificate. wait: seconds at most; 0 not to wait.
+    None. store: the file with the devices' keys.
     """
     if member.broker is None:
         return None
     from terntools.boards import hearing
 
-    return hearing.start(repl, member, store, authority, wait)
+    return hearing.start(repl, member, store)
 
 
 def _run(args: argparse.Namespace) -> int:
     """Provision the named board, and print what was changed and its privacy guarantee for life."""
     member = member_options.member_of(args)
     member = dataclasses.replace(member, lock=args.lock, counter=args.counter)
+    store = member_options.store_of(args, member)
     port = names.resolve(args.board)
     _confirm_what_is_final(args, port, member)
-    result = run_provision(port, member, Path(args.store), args.authority, args.wait)
-    if args.own_records:  # the record that the board has is a placeholder
+    result = run_provision(port, member, store)
+    if args.data == member_options.OWN:  # the record that the board has is a placeholder
         result["records"] = result["features"] = None
     text = _summary(result, member)
     result.pop("budget", None)  # words about the budget, whose numbers the JSON has as well

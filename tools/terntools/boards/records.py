@@ -15,6 +15,7 @@ import numpy as np
 
 from tern import recorder, storage, wire
 from tern.fixed import ONE
+from ternhost.datasets import own
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
 from ternhost.text import counted
@@ -156,16 +157,30 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
     return files
 
 
-def csv_of(rows: Rows, *, classes: bool = False) -> str:
+def has_class_numbers(rows: Rows) -> bool:
+    """Return whether the labels of records on a board are numbers of classes.
+
+    A board does not say so. Numbers of classes are small integers, which as labels in [-1, 1] would
+    all lie between 0 and 0.008.
+    """
+    labels = rows[:, -1]
+    return bool(np.all((labels >= 0) & (labels < wire.MAX_DIMENSION)))
+
+
+def csv_of(rows: Rows) -> str:
     """Return records as CSV, as own.read_csv reads it: decimal numbers in [-1, 1].
 
-    classes: whether the label, the last column, is the number of a class.
+    If the labels are numbers of classes, they are whole numbers, and a first row names the columns.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    has_classes = has_class_numbers(rows)
+    if has_classes:
+        feature_names = [f"x{number}" for number in range(rows.shape[1] - 1)]
+        writer.writerow([*feature_names, own.CLASS])
     for row in rows.tolist():
         cells = [f"{value / ONE:.6g}" for value in row]
-        if classes:
+        if has_classes:
             cells[-1] = str(row[-1])
         writer.writerow(cells)
     return text.getvalue()

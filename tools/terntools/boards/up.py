@@ -18,6 +18,7 @@ from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from ternhost.text import visible
+from ternhost.words import HELP
 from terntools.boards import (
     at_port,
     deploy,
@@ -34,6 +35,20 @@ from terntools.boards.firmware import SOURCES, read_firmware
 from terntools.boards.member import Member
 from terntools.boards.repl import NoPromptError, Repl, SilenceError
 from terntools.terminal import Bar
+
+# The help shows these options alone.
+_SHOWN = (
+    "--firmware",
+    "--store",
+    "--device",
+    "--data",
+    "--broker",
+    "--ssid",
+    "--wifi-password-file",
+)
+_OTHER_OPTIONS = """\
+It also takes the options of 'tern board flash --help' and 'tern board provision --help', except
+--erase, --lock and --counter, which change a board for good."""
 
 
 @dataclass
@@ -82,8 +97,6 @@ def make_plan(
     store: Path,
     *,
     volume: str | Path | None = None,
-    reflash: bool = False,
-    whole: bool = False,
 ) -> Plan:
     """Find out which steps a board still needs to be this member of a fleet.
 
@@ -91,11 +104,8 @@ def make_plan(
     or too old a one, has to be flashed; other errors are raised, since flashing would not help.
 
     member: what the board is to become. store: the host's store, with the devices' keys. volume:
-    where a Pico's boot loader is mounted; None to look for it. reflash: whether to flash the board
-    in any case. whole: whether to deploy every module. Raises TernError.
+    where a Pico's boot loader is mounted; None to look for it. Raises TernError.
     """
-    if reflash:
-        return Plan(flash="requested by --reflash")
     waits_in_boot_loader = volumes.find_volumes(volume) and not at_port.comes_to(port)
     if waits_in_boot_loader:
         return Plan(flash="it waits in its boot loader")
@@ -103,7 +113,7 @@ def make_plan(
     opened = Repl(port, visits=True)
     try:
         with opened as repl:
-            return _plan_files(repl, member, store, whole)
+            return _plan_files(repl, member, store)
     except deploy.TooOldError as error:
         return Plan(flash=error.message)
     except NoPromptError as error:
@@ -120,9 +130,9 @@ def make_plan(
         return Plan(flash=error.message)
 
 
-def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
+def _plan_files(repl: Repl, member: Member, store: Path) -> Plan:
     """Find out which files a board needs that runs MicroPython. Raises TernError."""
-    machine, library = deploy.plan(repl, whole, more=member.modules)
+    machine, library = deploy.plan(repl, more=member.modules)
     with Store(store, beside=True) as opened:
         membership = provision.plan(repl, member, opened)
     return Plan(machine=machine, library=library, membership=membership)
@@ -133,47 +143,40 @@ def add_parser(subparsers: Any) -> None:
     summary = (
         "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
     )
-    example = """tern board up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --records mine.csv
-        tern board up u0 --store fleet.sqlite --device 8 --dataset flights --yes"""
+    example = """tern board up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --data mine.csv
+        tern board up u0 --store fleet.sqlite --device 8 --data flights --yes"""
     parser = add_command(subparsers, "up", summary, example, _run)
+    parser.usage = "tern board up BOARD --device ID --data DATA [OPTION ...]"
+    parser.epilog = f"{_OTHER_OPTIONS}\n\n{member_options.ABOUT_FILES}\n\n{parser.epilog}"
     devices.add_board(parser)
-    flash.add_options(parser)
-    add_option(parser, "--reflash", "flash the board even if its MicroPython is recent enough")
-    deploy.add_options(parser)
-    member_options.add_options(parser, required=True)
-    add_option(parser, "--yes", "change the board without asking")
-    add_option(parser, "--verbose", "list each file of the plan")
+    flash.add_options(parser, shown=_SHOWN)
+    add_option(parser, "--yes", HELP["yes"])
+    member_options.add_options(parser, shown=_SHOWN)
 
 
 def _run(args: argparse.Namespace) -> int:
     """Plan the steps for the named board, ask for consent, and carry them out."""
     member = member_options.member_of(args)
+    store = member_options.store_of(args, member)
     firmware = None
     if args.firmware:
         firmware = read_firmware(args.firmware)
     a_board_waits = bool(volumes.find_volumes(args.volume))  # in its boot loader, without a port
     port = names.resolve(args.board, may_be_absent=a_board_waits)
-    plan = make_plan(
-        port,
-        member,
-        Path(args.store),
-        volume=args.volume,
-        reflash=args.reflash,
-        whole=args.whole,
-    )
+    plan = make_plan(port, member, store, volume=args.volume)
     if plan.flash and firmware is None:
         raise UsageError(
             f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
             hint=SOURCES,
         )
-    for line in plan.lines(args.verbose or args.json):
+    for line in plan.lines(args.json):
         print(f"  {visible(line)}", file=sys.stderr)
     if plan and not args.yes:
         confirm()
 
     if plan.flash and firmware:
         flash.run_flash(port, firmware, args)
-    broker_hears = _write_files(port, plan, member, args)
+    broker_hears = _write_files(port, plan, member, store, asks=not args.yes)
     _print_outcome(port, plan, member, broker_hears, args.json)
     return errors.OK
 
@@ -209,22 +212,22 @@ def _print_outcome(
     print_result(result, text, as_json)
 
 
-def _write_files(port: str, plan: Plan, member: Member, args: argparse.Namespace) -> str | None:
+def _write_files(port: str, plan: Plan, member: Member, store: Path, *, asks: bool) -> str | None:
     """Write the files of the plan to the board, and start its program.
 
-    For a board that was just flashed, the files are planned only now. Returns what
+    For a board that was just flashed, the files are planned only now. store: the host's store.
+    asks: whether the user is asked before files that hide the library are renamed. Returns what
     provision_command.start returns: a sentence about the board at its broker, or None.
     """
-    store = Path(args.store)
     with Bar("writing") as bar, Repl(port, visits=True) as repl:
         was_flashed = plan.machine is None
         if was_flashed:
-            plan = _plan_files(repl, member, store, args.whole)
+            plan = _plan_files(repl, member, store)
         assert plan.machine is not None
         # The plan before flashing could not show what hides the library.
-        if was_flashed and plan.library.move and not args.yes:
+        if was_flashed and plan.library.move and asks:
             deploy.confirm_renaming(plan.library)
         deploy.install(repl, plan.machine, plan.library, bar.update)
         with Store(store, beside=True) as opened:
             provision.apply(repl, plan.membership, member, opened, bar.update)
-        return provision_command.start(repl, member, store, args.authority, args.wait)
+        return provision_command.start(repl, member, store)

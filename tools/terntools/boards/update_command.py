@@ -18,14 +18,17 @@ from ternhost.reach.ports import names
 from ternhost.store import sleepers
 from ternhost.store.store import Store
 from ternhost.text import counted
+from ternhost.words import HELP
 from terntools.boards import mpy, program, update_package
 from terntools.boards.update import BrokerPost, PortPost, Post, Transfer, bring
-from terntools.terminal import Bar, require_positive
+from terntools.terminal import Bar
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.access import Access
 
 _MACHINE = "machine %d"  # a key in a store, for a device: the last known kind of its board
+PATIENCE = 60.0  # seconds that a board may be silent while it gets a package
+TRIAL = 900.0  # seconds that it then has to restart and reach its host
 _SILENT = "silent"  # in the place of a state, for a board that did not answer
 # What to do about a board that was not updated, by its last state.
 _ADVICE = {
@@ -40,6 +43,9 @@ _ADVICE = {
         "it did not reach its host with the new program, and runs the one before"
     ),
 }
+_ABOUT_PROGRAMS = """\
+The program takes updates by an Update of tern.update: docs/guides/application.md. It is sent with the
+modules beside it that it imports."""
 _CONFIRMED = wire.UPDATES[wire.CONFIRMED]
 _DESK = "bring it the program at the desk: tern board deploy BOARD --main FILE"
 
@@ -47,41 +53,34 @@ _DESK = "bring it the program at the desk: tern board deploy BOARD --main FILE"
 def add_parser(subparsers: Any) -> None:
     """Add `tern board update` to the commands."""
     summary = "update the library and program of boards in the field; a board rolls back an update that fails"
-    example = """tern board update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py
-        tern board update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5
-        tern board update 7 --store my-fleet/store.sqlite --board a0 --machine pico --main product.py --json"""
+    example = """tern board update 7 --broker my-broker --machine pico-w --main product.py
+        tern board update all --broker my-broker --main product.py --at-once 5
+        tern board update 7 --store fleet.sqlite --board a0 --machine pico --main product.py"""
     parser = add_command(subparsers, "update", summary, example, run)
     text = "ids, or ranges such as 10-19; all: every board that is connected and does not sleep"
+    parser.epilog = f"{_ABOUT_PROGRAMS}\n\n{parser.epilog}"
+    parser.usage = "tern board update DEVICE ... --main FILE [OPTION ...]"
     parser.add_argument("devices", nargs="+", metavar="DEVICE", help=text)
-    add_option(parser, "--store FILE", "file with the devices' keys (default: the broker's store)")
+    add_option(parser, "--store FILE", f"{HELP['store']} (default: the broker's)")
     way_to_boards = parser.add_mutually_exclusive_group(required=True)
-    text = "directory of the fleet's broker, or one host-N.json in it while 'tern serve' runs"
-    add_option(way_to_boards, "--broker DIR", text)
-    add_option(way_to_boards, "--board BOARD", f"update the one board on this port: {names.NAMES}")
+    add_option(way_to_boards, "--broker DIR", HELP["broker"])
+    add_option(way_to_boards, "--board BOARD", "update only the board on this port, such as a0")
     add_option(
         parser,
         "--machine",
         "kind of the boards (default: as in the store)",
         choices=program.MACHINES,
     )
-    text = "the program, a main.py that makes an Update of tern.update"
-    add_option(parser, "--main FILE", text, required=True)
-    text = (
-        f"also install this module, if the program does not import it: {', '.join(mpy.ON_DEMAND)}"
-    )
-    add_option(parser, "--with MODULE...", text, choices=mpy.ON_DEMAND, dest="more")
+    add_option(parser, "--main FILE", HELP["main"], required=True)
+    text = f"{HELP['module']}: {', '.join(mpy.ON_DEMAND)}"
+    add_option(parser, "--module NAME...", text, choices=mpy.ON_DEMAND, dest="modules")
     add_option(parser, "--file FILE...", "also install this .py, .mpy or .json file", dest="files")
     add_option(parser, "--at-once N", "number of boards to update at once, after the first", 1)
     add_option(parser, "--keep-going", "continue after a board that failed")
-    add_option(
-        parser, "--patience S", "seconds that a board may be silent while it gets the update", 60.0
-    )
-    add_option(parser, "--trial S", "seconds that a board has to restart and reach its host", 900.0)
 
 
 def run(args: argparse.Namespace) -> int:
     """Bring the program to the named boards, and print what became of each."""
-    require_positive(args, "patience", "trial")
     if args.at_once < 1:
         raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
     named_devices = []
@@ -208,7 +207,7 @@ class _Update:
         if len(other_files) < len(self._args.files) or MAIN in other_files:
             text = f"two files would have one name on the board, of --file and {MAIN}"
             raise UsageError(text, hint="rename one of them")
-        files = program.program_files(machine, self.program, self._args.more, other_files)
+        files = program.program_files(machine, self.program, self._args.modules, other_files)
         content = update_package.content(files)
         self._contents[machine] = content
         return content
@@ -291,9 +290,7 @@ class _Update:
             package = update_package.sealed(key, number, content)
             transfer = Transfer(device, key, number, package)
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
-            state = await bring(
-                self._post, transfer, self._args.patience, self._args.trial, self._show
-            )
+            state = await bring(self._post, transfer, PATIENCE, TRIAL, self._show)
             # A first answer with one of these states is about an earlier attempt.
             was_refused = transfer.first in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)
             if not was_refused:

@@ -10,12 +10,13 @@ from typing import Any
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
+from ternhost.reach.addresses import HERE
 from ternhost.reach.broker import configuration, for_boards, guests
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
-from ternhost.reach.broker.sites import HERE, SITES, BrokerSite, is_site, load_all
+from ternhost.reach.broker.sites import SITES, BrokerSite, is_site, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts

@@ -6,12 +6,14 @@ broker config` writes it into the broker's directory, and into those of sites wi
 
 import json
 import ssl
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from ternhost.errors import UsageError
 from ternhost.files import read_object, write_file
+from ternhost.reach.addresses import HERE
+from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import Access
 
 FILE = "for-boards.json"
@@ -73,7 +75,16 @@ def read(place: str | Path) -> BrokerForBoards:
 def write(directory: Path, access: Access) -> None:
     """Write for-boards.json into the directory of a broker or a site.
 
+    Boards get the broker's first name that means the same machine everywhere, so not localhost,
+    unless it has no other name.
+
     access: how somebody else reaches the broker. Raises OSError.
     """
-    text = json.dumps(asdict(BrokerForBoards.of(access)), indent=1) + "\n"
+    known = BrokerForBoards.of(access)
+    if not access.is_cluster:
+        names = mosquitto_files.names(directory, access)
+        names_elsewhere = [name for name in names if name not in HERE]
+        if names_elsewhere:
+            known = replace(known, host=names_elsewhere[0])
+    text = json.dumps(asdict(known), indent=1) + "\n"
     write_file(directory / FILE, text.encode())

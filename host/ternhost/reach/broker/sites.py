@@ -19,7 +19,7 @@ from tern.links import mqtt
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, write_file
 from ternhost.provision.keys import LAST, check_apart
-from ternhost.reach.addresses import AUTHORITY, check_reached
+from ternhost.reach.addresses import AUTHORITY, HERE, check_reached
 from ternhost.reach.broker import for_boards, mosquitto_files
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access, Rights, template
 
@@ -35,7 +35,6 @@ RESENT = 3.0  # seconds in which a returning site's broker resends retained mess
 _AGAIN = 60.0  # the least seconds between two returns of a site that count
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-HERE = {"localhost", "127.0.0.1", "::1"}  # names that mean another machine on each machine
 
 # What a site's bridge may do with the topics of each board. Mosquitto searches the list from its
 # beginning, so the most frequent topics come first.
@@ -345,8 +344,8 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
     if access.authority:
         write_file(directory / AUTHORITY, Path(access.authority).read_bytes())
     if site.bridge:
-        for_boards.write(directory, Access.load(directory / HOST))
         _write_broker(site, access, central, passwords)
+        for_boards.write(directory, Access.load(directory / HOST))
 
 
 def _write_host(site: BrokerSite, access: Access, directory: Path) -> None:
