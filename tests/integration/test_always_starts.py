@@ -26,7 +26,7 @@ DEVICE = 7
 
 def member(folder, *words):
     """The options that make a board device 7 of the fleet in this folder."""
-    store = f"--store {folder}/fleet.sqlite --device {DEVICE} --data flights --count 9"
+    store = f"--store {folder}/fleet.sqlite --device {DEVICE} --data flights --records 9"
     return [*store.split(), *words]
 
 
@@ -86,11 +86,11 @@ def kill_after(seconds, words):
 
 REFUSALS = {  # the words of a command, and its exit code
     "no room for records": (
-        "board records URL --fill FOLDER/mine.csv --output /nowhere/records.csv",
+        "board records URL --data FOLDER/mine.csv --output /nowhere/records.csv",
         STORAGE,
     ),
     "a larger budget": (
-        f"up URL --store FOLDER/fleet.sqlite --device {DEVICE} --data flights --count 9 "
+        f"up URL --store FOLDER/fleet.sqlite --device {DEVICE} --data flights --records 9 "
         "--budget 500 --yes",
         USAGE,
     ),
@@ -147,13 +147,13 @@ COMMANDS = {
         *("board", "up", url, *member(folder, "--yes", "--pause", n % 2)),
         *["--whole"] * (n % 2),
     ],
-    "records": lambda url, folder, n: ["board", "records", url, "--fill", folder / "mine.csv"],
+    "records": lambda url, folder, n: ["board", "records", url, "--data", folder / "mine.csv"],
     "flash": lambda url, folder, n: ["board", "flash", url, "--firmware", folder / "other.uf2"],
     "provision": lambda url, folder, n: [
         "board",
         "provision",
         url,
-        *member(folder, "--largest", 1 + n % 2),
+        *member(folder, "--max-epsilon", 1 + n % 2),
     ],
 }
 

@@ -147,7 +147,7 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed)
         repl.run("import os\nos.mkdir(b'/\\xe4')")
 
     assert deploy.wait_for_hello(deployed).text
-    rig.tern("board", "deploy", deployed, "--with", "local", code=0)
+    rig.tern("board", "deploy", deployed, "--module", "local", code=0)
     with Repl(deployed) as repl:
         names = {name.decode(errors="surrogateescape") for name in NAMES}
         assert names <= set(repl.directory("/"))

@@ -46,9 +46,9 @@ def port(tmp_path):
 
 
 def fill_board(port, path, rows):
-    """Write rows to the board by `tern board records --fill`; return how many it has taken."""
+    """Write rows to the board by `tern board records --data`; return how many it has taken."""
     path.write_text(records.csv_of(rows))
-    return rig.tern("board", "records", port, "--fill", path, "--json").json["filled"]
+    return rig.tern("board", "records", port, "--data", path, "--json").json["filled"]
 
 
 def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):

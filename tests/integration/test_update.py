@@ -23,7 +23,7 @@ from ternhost.provision import keys
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
-from terntools.boards import program
+from terntools.boards import program, update_command
 from terntools.boards import update as updating
 from terntools.boards.attach import write_network
 from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
@@ -117,7 +117,7 @@ class FieldBoard(EmulatedBoard):
         super().close()
 
 
-PROGRAM = ("--machine", "emulated", "--trial", 20, "--main")
+PROGRAM = ("--machine", "emulated", "--main")
 TAKES = (
     "from tern.update import Update\n"  # in each program: tern board update refuses one without it
 )
@@ -128,6 +128,7 @@ def quickly(monkeypatch):
     """Let the host ask often and gather no frames, so that tests wait for boards only."""
     for name, seconds in {"GREETING": 1.0, "ANSWER": 1.0, "POLL": 0.1}.items():
         monkeypatch.setattr(updating, name, seconds)
+    monkeypatch.setattr(update_command, "TRIAL", 20.0)
     monkeypatch.setattr("ternhost.reach.broker.link._GATHER_SECONDS", 0.0)
 
 

@@ -66,8 +66,7 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_p
     tern("keys", "add", "7", "--store", store)
     package = ["--store", store, "--machine", "pico", "--main", str(main)]
     commands = [
-        ["board", "ping", name],
-        ["board", "ping", "--fleet", f"port:{name}"],
+        ["board", "info", name],
         ["train", "--store", store, "--fleet", f"port:{name}"],
         ["board", "update", "7", *package, "--board", name],
     ]

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,65 +11,70 @@ from tern import ledger, storage
 from ternhost.cli import main
 from ternhost.datasets import own
 from ternhost.errors import USAGE, UsageError
+from ternhost.reach.addresses import DEVICE_AUTHORITY
+from ternhost.reach.broker import configuration, for_boards
+from ternhost.store import store_file
 from ternhost.store.fleet_key import FleetKey
 from terntools.boards import member_options
 from terntools.boards.member import FleetSettings, Member
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
 
-WITHOUT_LIMITS = dict.fromkeys(("largest", "budget", "delta", "budget_rho"))
 ROWS = np.zeros((1, 4), np.int16)
 ONE = 16384  # 1.0 as Q1.14
 
 
 def member(*options):
     """The member that these options of `tern board provision --device 7` describe."""
+    return member_options.member_of(member_options_of(*options))
+
+
+def member_options_of(*options):
+    """The arguments of `tern board provision --device 7` with these options."""
     parser = argparse.ArgumentParser()
-    member_options.add_options(parser, required=False)
-    return member_options.member_of(parser.parse_args(["--device", "7", *options]))
+    member_options.add_options(parser)
+    return parser.parse_args(["--device", "7", *options])
 
 
-RHO_OF_10 = 1_539_278  # millionths: the rho of epsilon 10 at delta 1e-6
+RHO_OF_1, RHO_OF_10 = 24_355, 1_539_278  # millionths: the rho of epsilon 1 and 10 at delta 1e-6
 
 
 @pytest.mark.parametrize(
     ("words", "measure", "largest", "budget"),
     [
-        ({"largest": "2", "budget": "100"}, ledger.EPSILON, 2_000_000, 100_000_000),
-        ({"budget": "10", "delta": "1e-6"}, ledger.RHO, RHO_OF_10, RHO_OF_10),
-        ({"largest": "0.1", "budget": "10", "delta": "1e-6"}, ledger.RHO, 100_000, RHO_OF_10),
-        ({"budget_rho": "1.5"}, ledger.RHO, 1_500_000, 1_500_000),
+        (["2", "100"], ledger.EPSILON, 2_000_000, 100_000_000),
+        ([None, None], ledger.EPSILON, 2_000_000, 100_000_000),
+        ([None, "10", "1e-6"], ledger.RHO, RHO_OF_10, RHO_OF_10),
+        (["1", "10", "1e-6"], ledger.RHO, RHO_OF_1, RHO_OF_10),
     ],
 )
 def test_a_policy_is_parsed_to_millionths(words, measure, largest, budget):
-    limits = policy(**WITHOUT_LIMITS | words)
+    limits = policy(*words)
     assert (limits.measure, limits.largest, limits.budget) == (measure, largest, budget)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        {"largest": "3", "budget": "2"},
-        {"largest": "2", "budget": "3.00000001"},  # millionths are the smallest
-        {"largest": "2", "budget": "1e9"},
-        {"largest": "2", "budget": "inf"},
-        {"largest": "-1", "budget": "2"},
-        {"budget": "10", "delta": "1"},
-        {"budget": "10", "budget_rho": "1"},  # two budgets
-        {"largest": "2", "budget": "10", "delta": "1e-6"},  # a budget of rho 1.539
+        ["3", "2"],
+        ["2", "3.00000001"],  # millionths are the smallest
+        ["2", "1e9"],
+        ["2", "inf"],
+        ["-1", "2"],
+        [None, "10", "1"],
+        ["11", "10", "1e-6"],
     ],
     ids=str,
 )
 def test_an_impossible_policy_is_refused(words):
     with pytest.raises(UsageError):
-        policy(**WITHOUT_LIMITS | words)
+        policy(*words)
 
 
 def test_a_refused_provisioning_leaves_no_store(tmp_path):
     store = tmp_path / "store.sqlite"
-    assert (
-        main(["board", "provision", "/dev/null", "--store", str(store), "--device", "7"]) == USAGE
-    )
+    words = ["board", "provision", "/dev/null", "--store", str(store), "--device", "7"]
+    assert main([*words, "--data", "no-such-data-set"]) == USAGE
     assert not store.exists()
 
 
@@ -103,10 +109,48 @@ def test_a_bad_csv_file_is_refused_with_its_line(tmp_path, content, reason):
         own.read_csv(path)
 
 
-@pytest.mark.parametrize("address", ["", "a b", "host:70000", "-host"])
-def test_a_bad_address_of_a_broker_is_refused(address):
-    with pytest.raises(UsageError, match=r"--broker must be HOST\[:PORT\]"):
-        Broker.parse(address)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,-1\n1,1\n", False),
+        ("1,0\n1,1\n", False),  # may be numbers to predict
+        ("x,class\n1,0\n1,1\n", True),
+        ("1,0\n1,2\n", True),
+        ("x,label\n1,0.5\n", False),
+    ],
+)
+def test_whether_labels_are_class_numbers_follows_from_the_file(tmp_path, text, expected):
+    path = tmp_path / "records.csv"
+    path.write_text(text)
+    assert own.has_class_numbers(path) is expected
+
+
+def rows_of(*options):
+    return member(*options).rows.tolist()
+
+
+def test_a_device_gets_the_records_of_its_file(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("1,0,2\n0,1,0\n")
+    assert rows_of("--data", str(path)) == [[ONE, 0, 2], [0, ONE, 0]]
+    assert rows_of("--data", str(path), "--records", "1") == [[ONE, 0, 2]]
+
+
+def test_a_device_gets_one_record_of_a_data_set():
+    assert len(rows_of("--data", "iris")) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--data", "no-such"], "--data"),
+        (["--data", "own", "--records", "3"], "--records"),
+        (["--data", "iris", "--records", "0"], "--records"),
+    ],
+)
+def test_impossible_records_are_refused_by_their_option(options, named):
+    with pytest.raises(UsageError, match=named):
+        member(*options)
 
 
 @pytest.fixture
@@ -117,48 +161,82 @@ def secret(tmp_path):
     return path
 
 
-def test_a_board_gets_its_broker_and_network_as_files(tmp_path, secret):
+@pytest.fixture
+def broker(tmp_path):
+    """The directory of a broker."""
+    directory = tmp_path / "broker"
+    configuration.configure(directory, names=("broker.example",), port=8884, prefix="birds")
+    return directory
+
+
+def test_a_board_gets_its_broker_and_network_as_files(broker, secret):
     """A board with Wi-Fi reads its network, its broker and the broker's certificate authority from
     its flash.
     """
-    authority = tmp_path / "authority.der"
-    authority.write_bytes(b"\x30\x82 and so on")
-    files = Broker.parse("broker.example", authority, "lab", secret, "birds").files()
+    files = Broker.at(broker, "lab", secret).files()
     assert json.loads(files["/mqtt.json"]) == {
         "host": "broker.example",
-        "port": 8883,
-        "authority": "authority.der",
+        "port": 8884,
+        "authority": DEVICE_AUTHORITY,
         "ssid": "lab",
         "wifi_password": "a very secret word",
         "prefix": "birds",
     }
-    assert files["/authority.der"] == authority.read_bytes()
+    assert files["/" + DEVICE_AUTHORITY] == (broker / DEVICE_AUTHORITY).read_bytes()
 
 
-def test_no_representation_shows_a_secret(tmp_path, secret):
-    assert "secret word" not in repr(Broker.parse("host", ssid="lab", wifi_secret_file=secret))
+def test_a_copy_of_the_file_for_boards_gives_the_same_files(broker, tmp_path):
+    copy = shutil.copy(broker / for_boards.FILE, tmp_path / "copy.json")
+    assert Broker.at(copy).files() == Broker.at(broker).files()
+
+
+def test_the_store_is_that_of_the_broker(broker):
+    options = member_options_of("--data", "iris", "--broker", str(broker))
+    store = member_options.store_of(options, member_options.member_of(options))
+    assert store == broker / store_file.NAME
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["no broker", "a copy of its file"])
+def test_without_the_directory_of_a_broker_the_store_is_named(broker, tmp_path, is_copied):
+    link = []
+    if is_copied:
+        link = ["--broker", str(shutil.copy(broker / for_boards.FILE, tmp_path / "copy.json"))]
+    options = member_options_of("--data", "iris", *link)
+    with pytest.raises(UsageError) as refused:
+        member_options.store_of(options, member_options.member_of(options))
+    assert "--store" in refused.value.hint
+
+
+def test_a_board_on_wifi_needs_a_broker_that_it_can_reach(tmp_path):
+    configuration.configure(tmp_path)  # at localhost
+    with pytest.raises(UsageError) as refused:
+        Broker.at(tmp_path, "lab")
+    assert "--name" in refused.value.hint
+
+
+def test_no_representation_shows_a_secret(broker, tmp_path, secret):
+    assert "secret word" not in repr(Broker.at(broker, "lab", secret))
     config = tmp_path / "mine.json"
     config.write_text('{"secret": 1}')
-    link = ["--link", f"unix.json={config}"]
-    assert "secret" not in repr(member("--own-records", *link))
+    assert "secret" not in repr(member("--data", "own", "--link", f"unix.json={config}"))
 
 
-def test_a_password_that_cannot_be_decoded_is_not_kept_in_the_error(secret):
+def test_a_password_that_cannot_be_decoded_is_not_kept_in_the_error(broker, secret):
     secret.write_bytes(b"a secret \xff\xfe")
     with pytest.raises(UsageError, match="is not UTF-8 text") as caught:
-        Broker.parse("host", ssid="lab", wifi_secret_file=secret)
+        Broker.at(broker, "lab", secret)
     assert caught.value.__suppress_context__, "the bytes that failed to decode are the secret"
 
 
-def test_bad_wifi_and_certificates_are_refused(secret):
-    """A mistake is found before files are written to a board that could then not be reached."""
-    with pytest.raises(UsageError):  # a password without the name of a network
-        Broker.parse("host", wifi_secret_file=secret)
+def test_a_password_without_the_name_of_its_network_is_refused(broker, secret):
     with pytest.raises(UsageError):
-        Broker.parse("host", authority=secret)
+        Broker.at(broker, wifi_secret_file=secret)
+
+
+def test_a_password_that_no_network_can_have_is_refused(broker, secret):
     secret.write_text("7 chars")
     with pytest.raises(UsageError, match="8 to 63"):
-        Broker.parse("host", ssid="lab", wifi_secret_file=secret)
+        Broker.at(broker, "lab", secret)
 
 
 @pytest.fixture
@@ -182,7 +260,7 @@ def link_files(tmp_path):
 def test_a_link_that_a_board_could_not_use_is_refused(link_files, option):
     config, key = (words.partition("=")[2] for words in link_files)
     with pytest.raises(UsageError):
-        member("--own-records", "--link", option.format(config=config, key=key))
+        member("--data", "own", "--link", option.format(config=config, key=key))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +269,7 @@ def test_a_link_that_a_board_could_not_use_is_refused(link_files, option):
         ([], (0, 500, 1, 5, 64, 0)),
         (["--slot-ms", "0", "--pause", "60", "--reserve", "24"], (60, 0, 24, 5, 64, 0)),
         (["--unit", "record"], (0, 500, 1, 5, 64, 1)),
-        (["--count", "65"], (0, 500, 1, 5, 128, 0)),  # a power of two
+        (["--records", "65"], (0, 500, 1, 5, 128, 0)),  # a power of two
     ],
 )
 def test_options_are_settings_in_the_file_of_the_fleet(tmp_path, options, settings):

@@ -36,20 +36,16 @@ class Broker:
     ) -> Broker:
         """Make a Broker from what `tern broker config` has written.
 
-        place: the directory of the broker or of a site, a host.json in it, or a copy of its
-        for-boards.json. wifi_secret_file: the file with the password of the Wi-Fi network. Raises
+        place: the directory of the broker or of a site, or a copy of its for-boards.json. wifi_secret_file: the file with the password of the Wi-Fi network. Raises
         UsageError.
         """
-        from ternhost.reach.broker import access, for_boards, sites
+        from ternhost.reach.broker import for_boards, sites
+        from ternhost.reach.broker.access import HOST
 
         path = Path(place)
-        host_file = access.host_file(path)
-        names_host_file = path == host_file and path.name != for_boards.FILE
-        if names_host_file:
-            path = path.parent
         known = for_boards.read(path)
         directory = None
-        is_here = path.is_dir() and host_file.exists() and not sites.is_site(path)
+        is_here = (path / HOST).exists() and not sites.is_site(path)
         if is_here:
             directory = path
         wifi_secret = None
