@@ -66,16 +66,16 @@ def test_a_board_needs_a_firmware_if_it_is_silent_or_only_its_boot_rom_prints(pr
 @pytest.mark.parametrize(
     "command",
     [
-        "deploy PORT",
-        "up PORT --store s.sqlite --device 7 --data flights --yes",
-        "provision PORT --store s.sqlite --device 7 --data flights",
-        "records PORT",
+        "board deploy PORT",
+        "board up PORT --store s.sqlite --device 7 --data flights --yes",
+        "board provision PORT --store s.sqlite --device 7 --data flights",
+        "board records PORT",
     ],
 )
 def test_no_command_waits_without_a_limit_for_a_port_that_prints(tern, here, command):
     with port_that_prints(GPS, 0.1) as port:
         start = time.monotonic()
-        ended = tern("board", *command.replace("PORT", port).split(), code=errors.NO_DEVICE)
+        ended = tern(*command.replace("PORT", port).split(), code=errors.NO_DEVICE)
     assert time.monotonic() - start < 60
     assert "it prints '$GPGGA,123519," in ended.err
 

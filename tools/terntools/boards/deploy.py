@@ -495,10 +495,10 @@ def add_parser(subparsers: Any) -> None:
         choices=mpy.CHOICES,
         dest="modules",
     )
-    add_option(parser, "--main FILE", f"{HELP['main']} (default: one that only serves the host)")
+    add_option(parser, "--main FILE", shown="one that only serves the host")
     text = "install every module, with line numbers: for your own programs and their tracebacks"
     add_option(parser, "--whole", text)
-    add_option(parser, "--yes", HELP["yes"])
+    add_option(parser, "--yes")
 
 
 def run_deploy(

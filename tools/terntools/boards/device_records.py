@@ -11,7 +11,6 @@ from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
 from ternhost.reach.ports import names
 from ternhost.text import counted
-from ternhost.words import HELP
 from terntools.boards import deploy, devices, member_options, records
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
@@ -33,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "records", summary, example, _run, as_json)
     parser.epilog = f"{_ABOUT_FILES}\n\n{parser.epilog}"
     devices.add_board(parser)
-    add_option(parser, "--output FILE", f"{HELP['output']} (default: standard output)")
+    add_option(parser, "--output FILE", shown="standard output")
     add_option(
         parser,
         "--clear",

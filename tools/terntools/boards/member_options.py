@@ -16,7 +16,6 @@ from ternhost.datasets import own
 from ternhost.errors import UsageError
 from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import Rows
-from ternhost.words import HELP
 from terntools.boards.member import SHAPES, FleetSettings, Member, dataset_records
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
@@ -36,11 +35,12 @@ if the last column is named class or if a label is 2 or more. Those of a data se
 
 @dataclass(frozen=True)
 class _Declared:
-    """An option: its name and the word for its value, its help, its default and its type."""
+    """An option. The fields are as in `add_option`, which says what they mean."""
 
     words: str
-    text: str
+    text: str = ""  # empty if the help is in the shared vocabulary
     default: Any = None
+    shown: str = ""
     type: Callable[[str], Any] | None = None
     required: bool = False
 
@@ -52,32 +52,29 @@ class _Declared:
 
     def add_to(self, group: argparse._ArgumentGroup, hidden: bool) -> None:
         """Add the option to a group of a parser. hidden: the help does not show it."""
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = {"shown": self.shown, "hidden": hidden}
         if self.type is not None:
             settings["type"] = self.type
         if self.required:
             settings["required"] = True
-        add_option(group, self.words, self.text, self.default, hidden=hidden, **settings)
+        add_option(group, self.words, self.text, self.default, **settings)
 
 
 # The options by the headings of the help.
 _GROUPS = {
     "member": (
-        _Declared("--store FILE", f"{HELP['store']} (default: the broker's)"),
-        _Declared("--device ID", HELP["device"], type=int, required=True),
+        _Declared("--store FILE", shown="the broker's"),
+        _Declared("--device ID", type=int, required=True),
         _Declared(
             "--data DATA",
             "the records: FILE.csv, a data set for a trial, or own: its program collects them",
             required=True,
         ),
-        _Declared(
-            "--records N",
-            f"{HELP['records']} (default: all of a file, 1 of a data set)",
-            type=int,
-        ),
+        _Declared("--records N", shown="all of a file, 1 of a data set", type=int),
         _Declared(
             "--most-records N",
-            "public upper bound on the records of a device (default: 64 or more)",
+            "public upper bound on the records of a device",
+            shown="64 or more",
             type=int,
         ),
         _Declared(
@@ -86,15 +83,12 @@ _GROUPS = {
         ),
     ),
     "privacy policy, which the device enforces": (
+        _Declared("--max-epsilon E", shown="2; with --delta, the budget"),
+        _Declared("--unit UNIT", default="device"),
+        _Declared("--budget E", default="100"),
+        _Declared("--delta D", shown="none, so that epsilons add up"),
         _Declared(
-            "--max-epsilon E",
-            "largest epsilon of a report that a device accepts (default: 2; with --delta: the budget)",
-        ),
-        _Declared("--unit UNIT", HELP["unit"], "device"),
-        _Declared("--budget E", HELP["budget"], "100"),
-        _Declared("--delta D", f"{HELP['delta']} (default: epsilons add up)"),
-        _Declared(
-            "--mechanisms LIST", f"accepted shapes of cards: {','.join(SHAPES)} (default: all)"
+            "--mechanisms LIST", f"accepted shapes of cards: {','.join(SHAPES)}", shown="all"
         ),
         _Declared("--pause S", "least seconds between two payments from the budget", 0),
         _Declared(
@@ -115,7 +109,7 @@ _GROUPS = {
         ),
     ),
     "link to the host (default: the board's port)": (
-        _Declared("--broker DIR", HELP["broker"]),
+        _Declared("--broker DIR"),
         _Declared("--ssid NAME", "Wi-Fi network to join"),
         _Declared("--wifi-password-file FILE", "file with its password, never printed", type=Path),
         _Declared(

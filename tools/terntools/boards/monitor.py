@@ -29,7 +29,6 @@ from ternhost.reach.ports import names
 from ternhost.reach.ports.link import PORT_ERRORS, open_port
 from ternhost.store.boards import hello_fields
 from ternhost.text import counted, visible
-from ternhost.words import HELP
 from terntools.boards import devices
 from terntools.terminal import require_positive
 
@@ -305,7 +304,7 @@ def add_parser(subparsers: Any) -> None:
     parser.epilog = f"{_ABOUT_LINES}\n\n{parser.epilog}"
     devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
-    add_option(parser, "--every T", HELP["every"], "2")
+    add_option(parser, "--every T", default="2")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -36,8 +36,8 @@ class Broker:
     ) -> Broker:
         """Make a Broker from what `tern broker config` has written.
 
-        place: the directory of the broker or of a site, or a copy of its for-boards.json. wifi_secret_file: the file with the password of the Wi-Fi network. Raises
-        UsageError.
+        place: the directory of the broker or of a site, or a copy of its for-boards.json.
+        wifi_secret_file: the file with the password of the Wi-Fi network. Raises UsageError.
         """
         from ternhost.reach.broker import for_boards, sites
         from ternhost.reach.broker.access import HOST

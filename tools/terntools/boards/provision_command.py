@@ -15,7 +15,6 @@ from ternhost.privacy.guarantee import Guarantee
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
-from ternhost.words import HELP
 from terntools.boards import counter, deploy, devices, member_options, provision, self_check
 from terntools.boards.member import Member
 from terntools.boards.repl import Repl
@@ -39,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(
         final, "--counter", "bind the ledger to fuses of the chip, so that no old copy is accepted"
     )
-    add_option(final, "--yes", HELP["yes"])
+    add_option(final, "--yes")
 
 
 def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
 from ternhost.text import visible
-from ternhost.words import HELP
 from terntools.boards import (
     at_port,
     deploy,
@@ -150,7 +149,7 @@ def add_parser(subparsers: Any) -> None:
     parser.epilog = f"{_OTHER_OPTIONS}\n\n{member_options.ABOUT_FILES}\n\n{parser.epilog}"
     devices.add_board(parser)
     flash.add_options(parser, shown=_SHOWN)
-    add_option(parser, "--yes", HELP["yes"])
+    add_option(parser, "--yes")
     member_options.add_options(parser, shown=_SHOWN)
 
 

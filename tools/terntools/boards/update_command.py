@@ -61,9 +61,9 @@ def add_parser(subparsers: Any) -> None:
     parser.epilog = f"{_ABOUT_PROGRAMS}\n\n{parser.epilog}"
     parser.usage = "tern board update DEVICE ... --main FILE [OPTION ...]"
     parser.add_argument("devices", nargs="+", metavar="DEVICE", help=text)
-    add_option(parser, "--store FILE", f"{HELP['store']} (default: the broker's)")
+    add_option(parser, "--store FILE", shown="the broker's")
     way_to_boards = parser.add_mutually_exclusive_group(required=True)
-    add_option(way_to_boards, "--broker DIR", HELP["broker"])
+    add_option(way_to_boards, "--broker DIR")
     add_option(way_to_boards, "--board BOARD", "update only the board on this port, such as a0")
     add_option(
         parser,
@@ -71,7 +71,7 @@ def add_parser(subparsers: Any) -> None:
         "kind of the boards (default: as in the store)",
         choices=program.MACHINES,
     )
-    add_option(parser, "--main FILE", HELP["main"], required=True)
+    add_option(parser, "--main FILE", required=True)
     text = f"{HELP['module']}: {', '.join(mpy.ON_DEMAND)}"
     add_option(parser, "--module NAME...", text, choices=mpy.ON_DEMAND, dest="modules")
     add_option(parser, "--file FILE...", "also install this .py, .mpy or .json file", dest="files")
