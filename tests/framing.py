@@ -9,8 +9,12 @@ def encoded(encode, *fields, **named):
     return bytes(out[: encode(out, *fields, **named)])
 
 
-def hello(first, clients=1, epoch=0, nonce=0, text="test"):
-    """The HELLO of a board whose devices begin with `first`."""
+def hello(first, clients=1, epoch=0, nonce=0, text="test", budget=0, spent=0):
+    """The HELLO of a board whose devices begin with `first`.
+
+    budget, spent: what its first device has left and has paid, in micro-epsilon.
+    """
+    about_ledger = (budget, spent, epoch)
     return encoded(
-        frames.encode_hello, nonce, first, clients, 0, 0, epoch, 0, 0, 0, 0, 1, 0, 0, 0, text
+        frames.encode_hello, nonce, first, clients, *about_ledger, 0, 0, 0, 0, 1, 0, 0, 0, text
     )

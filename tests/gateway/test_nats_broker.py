@@ -46,6 +46,10 @@ RIGHTS = {  # as subjects of NATS: "." for "/", and "*" for "+"
         "publish": ["farm.a.round", "farm.a.model", "farm.a.down.*"],
         "subscribe": ["farm.a.up.*", "farm.a.hello.*", "farm.a.site.*", "$MQTT.sub.*"],
     },
+    "tern-watch": {
+        "publish": ["farm.a.hello.tern-watch"],
+        "subscribe": ["farm.a.hello.*", "$MQTT.sub.*"],
+    },
     "00000007": {
         "publish": ["farm.a.up.00000007", "farm.a.hello.00000007"],
         "subscribe": ["farm.a.down.00000007", "farm.a.round", "farm.a.model", "$MQTT.sub.*"],

@@ -15,8 +15,13 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 import rig
 import sample_store
+from framing import hello
+from harness.raw_client import board_client
 
 from tern.links import mqtt
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
@@ -181,6 +186,33 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
             assert opened.tile("rounds ended") == "2"
         page.wait_for_selector(".note", state="hidden")
     assert not opened.complaints, "no error in the browser"
+
+
+@needs_browser
+def test_a_connected_board_is_online_while_no_run_goes_on(tmp_path, visit):
+    """Nobody serves the fleet, so nobody writes into the store who is online. The page asks the
+    broker: a board that connects is online with its allowance, and offline once it is gone.
+    """
+    path = tmp_path / store_file.NAME
+    with Store(path) as store:
+        device_keys = keys.add(store, [7])
+    access = configuration.configure(tmp_path, path, port=free_port())
+    topic = mqtt.HELLO % (access.prefix, mqtt.name(7))
+    with Mosquitto(tmp_path), dashboard(path) as url:
+        opened = visit(url)
+        page = opened.open("fleet")
+        page.wait_for_selector("text=No board was seen yet")
+
+        with closing(board_client(access, device_keys, 7, will=(topic, b""))) as board:
+            board.publish(topic, hello(7, budget=3_000_000, spent=1_000_000), retain=True)
+            page.wait_for_selector(".ag-row [col-id=online] >> text=online")
+            assert page.locator(".ag-row [col-id=budget]").inner_text() == "3"
+            assert page.locator(".ag-row [col-id=allowance]").inner_text() == "4"
+            assert opened.tile("boards online") == "1"
+
+        page.wait_for_selector(".ag-row [col-id=online] >> text=offline")
+        assert opened.tile("boards online") == "0"
+    assert not opened.complaints
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def is_hash_of(coded, password):
 def test_passwords_follow_from_the_keys(tmp_path):
     access = configuration.write_configuration(tmp_path, KEYS)
     hashes = passwords(tmp_path)
-    assert set(hashes) == {"tern-host", "00000007", "00000008"}
+    assert set(hashes) == {"tern-host", "tern-watch", "00000007", "00000008"}
     assert is_hash_of(hashes["tern-host"], access.password)
     for device, key in KEYS.items():
         assert is_hash_of(hashes[mqtt.name(device)], mqtt.password(key))
@@ -106,7 +106,7 @@ def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
     with Store(first.store) as store:  # as a host has it open
         keys.add(store, [9])
         configuration.configure(tmp_path)
-    assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
+    assert set(passwords(tmp_path)) == {"tern-host", "tern-watch", "00000009"}
     for name in before.keys() - {mosquitto_files.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
 
@@ -176,7 +176,7 @@ def test_a_guest_is_let_in_stays_and_is_let_out_again(here, tern):
         access_list = (here / "new" / mosquitto_files.ACCESS).read_text()
         assert "user visitor\ntopic read home/#\ntopic deny tern/round\n" in access_list
     tern(*config, "--guest", "visitor:none")
-    assert set(passwords(here / "new")) == {"tern-host"}
+    assert set(passwords(here / "new")) == {"tern-host", "tern-watch"}
 
 
 @pytest.mark.usefixtures("visitor")
@@ -235,7 +235,7 @@ def test_another_kind_of_broker_writes_its_own_files(here, tern):
             keys.add(store, [7])
         tern("broker", "config", "new")
     assert (here / "new/other").read_text() == "here.other 0", "it is configured once"
-    assert (here / "new/users").read_text() == "tern-host 00000007"
+    assert (here / "new/users").read_text() == "tern-host tern-watch 00000007"
     assert not (here / "new" / CONFIG).exists()
 
 

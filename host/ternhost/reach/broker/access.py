@@ -18,6 +18,7 @@ from ternhost.reach.addresses import AUTHORITY
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
+OBSERVER = "watch.json"  # like host.json, for observers, who may only see which boards are there
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys

@@ -14,7 +14,7 @@ from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import for_boards, guests, kinds, mosquitto_files, sites
-from ternhost.reach.broker.access import CONFIG, HOST, Access, Rights, check_prefix
+from ternhost.reach.broker.access import CONFIG, HOST, OBSERVER, Access, Rights, check_prefix
 from ternhost.reach.broker.guests import NO_CHANGES, GuestPrefixes
 from ternhost.reach.broker.kinds import KINDS, BrokerKind, BrokerUsers
 from ternhost.reach.broker.sites import BrokerSite
@@ -22,6 +22,7 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 
 HOST_USER = "tern-host"
+OBSERVER_USER = "tern-watch"
 _PASSWORD_BYTES = 16  # of randomness in a new password
 
 
@@ -138,7 +139,7 @@ def _write_users(
 
     for-boards.json is written, too, which says how the boards reach it.
 
-    The users are the host, those of guests, the brokers of the sites, and each board.
+    The users are the host, observers, those of guests, the brokers of the sites, and each board.
 
     directory: the broker's directory. kind: the kind of the broker. keys: the keys of the devices,
     by their ids. guest_prefixes: as in `write_configuration`. anew: whether the configurations of
@@ -148,6 +149,7 @@ def _write_users(
         for path, access in guest.accesses(directory, guest_prefixes).items():
             _write_host(path, access, store=None)
     host = Access.load(directory / HOST)
+    _write_host(directory / OBSERVER, replace(host, user=OBSERVER_USER), host.store)
     for_boards.write(directory, host)
     rights = _rights(directory, host)
     all_sites = sites.write(directory, keys, anew)
@@ -163,14 +165,23 @@ def _write_users(
 
 
 def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
-    """Return the topics that the host and the guests of a broker may write and read.
+    """Return the topics that the host, observers and the guests of a broker may write and read.
 
     directory: the broker's directory. host: how the host reaches the broker. The keys of the result
     say how each user reaches it.
     """
     # The host writes what goes down to boards, and reads what comes up from them.
     host_rights = Rights.below(host.prefix, write="round model down/+", read="up/+ hello/+ site/+")
-    return {host: host_rights, **guests.rights(directory)}
+    # Observers see which boards are there, and nothing else. At a Mosquitto, each user may write the
+    # HELLO of its own name; the name of observers is no board's.
+    observer = Access.load(directory / OBSERVER)
+    observer_rights = Rights.below(
+        host.prefix,
+        write=f"hello/{OBSERVER_USER}",
+        read="hello/+",
+        denied="round model down/+ up/+",
+    )
+    return {host: host_rights, observer: observer_rights, **guests.rights(directory)}
 
 
 def _passwords(
@@ -178,7 +189,7 @@ def _passwords(
 ) -> dict[str, str]:
     """Return the password of each user of a broker, by the user's name.
 
-    users: the host and those of guests. all_sites: the sites, which are users if they have a broker.
+    users: the host, observers and those of guests. all_sites: the sites, which are users if they have a broker.
     keys: the keys of the devices, by their ids.
     """
     passwords = {}

@@ -175,6 +175,7 @@ class FleetSection(Section):
                         'dense outlined clearable debounce=250 aria-label="search boards"'
                     )
                     self._count = ui.label().classes("soft").mark("counts")
+                    self._source = ui.label().classes("soft").mark("source")
                 self._grid = ui.aggrid(dict(_GRID), auto_size_columns=False).classes("board-grid")
             self._left = picture("Epsilon left", _LEFT)
             self._releases = picture(
@@ -201,12 +202,19 @@ class FleetSection(Section):
             self._counted_changes = change_count
             counts = live_store.summary(snapshot.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        self._source.text = self._who_is_online()
         self._left.set(change_count, lambda: budgets_picture(snapshot))
         self._releases.set(change_count, lambda: releases_picture(snapshot))
         self._grid.style(
             f"--boards: {len(snapshot.boards)}"
         )  # the height of the table, in page.css
         self.tick(snapshot)
+
+    def _who_is_online(self) -> str:
+        """Say how it is known who is online."""
+        if self.live.connected is not None:
+            return f"No host is running: the broker at {self.live.connected.broker} says who is online."
+        return ""
 
     def tick(self, snapshot: Snapshot) -> None:
         """Fetch the visible rows again if boards have changed, at most every `_EVERY` seconds."""

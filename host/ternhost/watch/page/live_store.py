@@ -19,13 +19,16 @@ from ternhost.privacy.units import protected
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
+from ternhost.store.store_file import in_use
 from ternhost.text import brief
-from ternhost.watch import stores
+from ternhost.watch import connected, stores
+from ternhost.watch.connected import Connected, with_connected
 from ternhost.watch.curves import Point
 from ternhost.watch.fleet_view import allowance, budget, delta_of, failed, generator, software
 
 EVERY = 0.5  # seconds from one read of the store to the next
 _MOST_ARRIVALS = 600  # points of the curve of arriving reports
+_ASK_EVERY = 5.0  # seconds from one question to the broker to the next, while no host is running
 MOST_ROWS = 500  # rows of the table of boards that are sent at once
 
 Stamp = tuple[tuple[int, int], ...]  # the time of the last change and the size of each file
@@ -168,6 +171,15 @@ def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
     }
 
 
+class _Merged(NamedTuple):
+    """The boards of a snapshot, as the broker has seen them."""
+
+    serial: int  # of the snapshot of the store
+    connected: Connected | None  # what the broker has said; None: nothing
+    boards: tuple[BoardRow, ...]
+    own_serial: int
+
+
 class LiveStore:
     """The newest snapshot of a store (`now`), its boards as a table, and arriving reports."""
 
@@ -184,7 +196,14 @@ class LiveStore:
         self._round: int | None = None  # the number of that round
         self._first_arrival = 0.0  # time.monotonic()
 
-        self.now: Snapshot = reader.snapshot()
+        # Who is connected to the broker while no host writes that into the store.
+        self.connected: Connected | None = None
+        self._last_ask = -_ASK_EVERY  # time.monotonic()
+        self._asking: asyncio.Task[None] | None = None
+        self._seen: _Merged | None = None  # None as long as nothing was asked
+
+        self._stored: Snapshot = reader.snapshot()  # the newest one of the store alone
+        self.now = self._stored
         self._take_snapshot()
 
     async def look(self) -> Snapshot:
@@ -193,15 +212,38 @@ class LiveStore:
             is_due = time.monotonic() - self._last_read >= EVERY
             if is_due:
                 try:
-                    self.now = await asyncio.to_thread(self._reader.snapshot)
+                    self._stored = await asyncio.to_thread(self._reader.snapshot)
                 except StorageError as error:  # another file is there, before anything was read
-                    self.now = replace(self.now, note=error.message)
+                    self._stored = replace(self._stored, note=error.message)
                 self._last_read = time.monotonic()
+                await self._ask_broker_when_due()
                 self._take_snapshot()
         return self.now
 
+    async def _ask_broker_when_due(self) -> None:
+        """Begin to ask the broker who is connected, if no host is running and it is time to."""
+        if await asyncio.to_thread(in_use, self.path):
+            self.connected = None  # a host is running, which writes into the store who is online
+            self._last_ask = -_ASK_EVERY
+            return
+        is_asking = self._asking is not None and not self._asking.done()
+        is_due = time.monotonic() - self._last_ask >= _ASK_EVERY
+        if is_due and not is_asking:
+            self._last_ask = time.monotonic()
+            self._asking = asyncio.create_task(self._ask_broker())
+
+    async def _ask_broker(self) -> None:
+        """Ask the broker of the store who is connected; without an answer, nobody knows."""
+        access = await asyncio.to_thread(connected.access_of, self._stored)
+        if access is None:
+            self.connected = None
+            return
+        with suppress(ImportError):  # without the extra `mqtt`
+            self.connected = await connected.look(access)
+
     def _take_snapshot(self) -> None:
         """Take over the boards and the arriving reports of the newest snapshot."""
+        self._merge()
         self.table.take(self.now.boards)
         open_round = self.now.open[-1] if self.now.open else None
         number = None if open_round is None else open_round.number
@@ -210,6 +252,29 @@ class LiveStore:
             self._round = number
         if open_round is not None and open_round.reports > 0:
             self._add_arrivals(float(open_round.reports))
+
+    def _merge(self) -> None:
+        """Make `now` of the newest snapshot of the store, and of who is connected to the broker.
+
+        Its serial number grows with each change of either, and its boards stay the same objects
+        otherwise.
+        """
+        if self.connected is None and self._seen is None:
+            self.now = self._stored
+            return
+        has_changed = self._seen is None or not (
+            self._seen.serial == self._stored.serial and self._seen.connected is self.connected
+        )
+        if has_changed:
+            boards = self._stored.boards
+            if self.connected is not None:
+                # A board that no run has seen yet stays in the table when it is gone.
+                seen_before = self._seen.boards if self._seen is not None else ()
+                boards = with_connected(boards, self.connected, seen_before)
+            serial = max(self.now.serial, self._stored.serial) + 1
+            self._seen = _Merged(self._stored.serial, self.connected, boards, serial)
+        assert self._seen is not None
+        self.now = replace(self._stored, boards=self._seen.boards, serial=self._seen.own_serial)
 
     def _add_arrivals(self, reports: float) -> None:
         """Add a point to the curve of arriving reports. reports: of the open round so far."""
