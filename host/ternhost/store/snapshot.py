@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ternhost.extensions import View
+from ternhost.options import seconds_of
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
@@ -137,13 +138,13 @@ class Snapshot:
         """Return for how many seconds an overdue run has written nothing; None if it is on time.
 
         A run that has not finished is overdue if a round is past its deadline, or if the next round
-        is late by more than the --interval, each with some patience. now: seconds since 1970.
+        is late by more than the time of --every, each with some patience. now: seconds since 1970.
         """
         if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
         longest_wait = 0.0  # the longest time without news that is no cause for concern
         if self.run.schedule is not None:
-            longest_wait = float(self.run.schedule.get("interval") or 0.0)
+            longest_wait = seconds_of(str(self.run.schedule.get("every", "0")), "every")
         for open_round in self.open:
             if open_round.deadline is None:
                 return None  # such a round may last for ever
