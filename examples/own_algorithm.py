@@ -35,12 +35,12 @@ class Options(MechanismOptions, BudgetOptions):
     Those of every report, and these.
     """
 
-    dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
+    data: str = option("wine", group=GROUP, metavar="D")
     attribute: str = option("alcohol", "whose mean is wanted", group=GROUP, metavar="NAME")
     width: float = option(0.1, "of the interval, which ends the run", group=GROUP, metavar="W")
     group: int = option(100, "clients asked in a round", group=GROUP, metavar="G")
     most: int = option(100, "rounds at most", group=GROUP, metavar="N")
-    seed: int = option(1, "seed that assigns records to clients", group=GROUP, metavar="S")
+    seed: int = option(1, group=GROUP, metavar="S")
 
     def check(self) -> None:
         require(self.width > 0, "width", "above 0", self.width)
@@ -59,7 +59,7 @@ class Until(Learner):
     def __init__(self, options: Any, population: Population) -> None:
         """population: the devices, which all count alike here. Raises UsageError."""
         self.options = options
-        dataset = datasets.load(options.dataset)
+        dataset = datasets.load(options.data)
         if options.attribute not in dataset.feature_names:
             names = ", ".join(dataset.feature_names)
             raise ternhost.UsageError(

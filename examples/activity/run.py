@@ -1,9 +1,9 @@
 """Twenty emulated wearable boards learn activities through a broker, all on this machine.
 
-python examples/activity/run.py [--boards 20] [--windows 640] [--life 4] [--json]
+python examples/activity/run.py [--boards 20] [--windows 640] [--run-epsilon 4] [--json]
 
 Each board runs main.py with a person of its own. Each run of 47 windows, about a minute, is
-protected at (--life, 1e-6) for life: the boards' ledgers hold that budget, and this run spends it.
+protected at (--run-epsilon, 1e-6) for life: the boards' ledgers hold that budget, and this run spends it.
 Then each board goes on with the model that it was sent, and counts how often it is right about new
 windows of its own. Beside that stand what the host finds for the same model and the same people,
 the model without privacy, and the answer that is always the most frequent activity.
@@ -42,14 +42,16 @@ parser.add_argument(
     "--windows", type=int, default=640, help="windows of a board; it keeps the newest"
 )
 parser.add_argument(
-    "--life", default="4", help=f"epsilon, at delta {DELTA}, of a run of about a minute for life"
+    "--run-epsilon",
+    default="4",
+    help=f"epsilon, at delta {DELTA}, of a run of about a minute for life",
 )
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
 OPTIONS = (
-    f"--model softmax --dimension {D} --labels {len(ACTIVITIES)} --records {args.windows} "
-    f"--unit {UNIT} --life {args.life} --delta {DELTA}"
+    f"--data devices:{D}:{len(ACTIVITIES)} --records {args.windows} "
+    f"--unit {UNIT} --run-epsilon {args.run_epsilon} --delta {DELTA}"
 )
 
 
@@ -79,7 +81,7 @@ def all_of(day, bouts):
 
 
 with TemporaryDirectory(prefix="tern-activity-") as folder:
-    limits = policy(None, args.life, DELTA)
+    limits = policy(None, args.run_epsilon, DELTA)
     program = UserProgram(HERE / "main.py", state_file="accuracy.json", arguments=[args.speed])
     boards = ProgramFleet(
         Path(folder),

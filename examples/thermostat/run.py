@@ -33,7 +33,7 @@ parser.add_argument(
 )
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
-OPTIONS = f"--rounds {args.rounds} --deadline 30 --model linear --dimension {D} --epsilon {args.epsilon} --batch 32"
+OPTIONS = f"--rounds {args.rounds} --deadline 30 --data devices:{D} --model linear --epsilon {args.epsilon} --batch 32"
 
 
 def say(*words):

@@ -24,14 +24,13 @@ class GatewayOptions:
 
     toward_server: str | None = in_privacy(
         None,
-        "with gateways: epsilon, at --delta, that their counts of all rounds may tell the owner of the server "
-        "about a device; without --epsilon, chooses the largest one that keeps this",
+        "with gateways: epsilon that all their counts may tell the server",
         metavar="E",
         shown="no limit",
     )
     honest: float = in_privacy(
         1.0,
-        "with gateways: share of their devices that the owner of the server does not control",
+        "with gateways: share of devices that the server does not control",
         metavar="SHARE",
     )
     chooses_epsilon: bool = False

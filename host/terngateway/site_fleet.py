@@ -59,43 +59,27 @@ class SiteFleet:
     the latter two at the first start. A client is one device with its records.
     """
 
-    fleet: str = _what("", "the devices: see 'tern fleet kinds'", metavar="KIND:...", shown="")
+    fleet: str = _what("", metavar="KIND:...", shown="")
     store: str | None = _what(
         None,
-        "file with the devices' keys and rounds",
         metavar="FILE",
         shown="the fleet's own, or one beside it",
     )
     single_results: bool = _what(
         False,
-        "send results of single devices, without their ids, if an inference asks for vectors",
-        shown="no",
+        "send results of single devices, without ids, if vectors are asked for",
     )
-    silence: float = _what(
-        Terms.silence,
-        "seconds without a message from a board, after which rounds continue without it",
-        metavar="SECONDS",
-    )
-    dataset: str = _made("flights", "data set of the clients", metavar="NAME")
-    classes: bool = _made(False, "labels are class numbers from 0, for softmax", shown="no")
-    clients: int | None = _made(
-        None, "number of clients", shown="1000, or as many as are simulated", metavar="N"
-    )
+    silence: float = _what(Terms.silence, metavar="SECONDS")
+    data: str = _made("flights", metavar="D")
+    classes: bool = _made(False, "labels are class numbers from 0, for softmax")
+    clients: int | None = _made(None, shown="1000, or as many as are simulated", metavar="N")
     first_id: int = _made(
-        1,
-        "id of the first client; client i holds part i of the data set, and gateways must not share ids",
-        metavar="ID",
+        1, "id of the first client; no two gateways may share an id", metavar="ID"
     )
-    records: int = _made(1, "records per client", metavar="N")
-    seed: int = _made(
-        1,
-        "seed that assigns records, the same at every site; it also fixes the noise of simulated ones",
-        metavar="S",
-    )
-    budget: str = _made("2", "lifetime epsilon of a client on emulated boards", metavar="E")
-    largest: str | None = _made(
-        None, "largest epsilon of one of their reports", metavar="E", shown="the budget"
-    )
+    records: int = _made(1, metavar="N")
+    seed: int = _made(1, metavar="S")
+    budget: str = _made("2", metavar="E")
+    max_epsilon: str | None = _made(None, metavar="E", shown="the budget")
 
     def __post_init__(self) -> None:
         """Raise UsageError unless each option is in its range and they go together."""
@@ -127,8 +111,8 @@ class SiteFleet:
         """The privacy budget of each client on emulated boards. Raises UsageError."""
         budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
         largest_report = budget
-        if self.largest is not None:
-            largest_report = parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest")
+        if self.max_epsilon is not None:
+            largest_report = parse_epsilon(self.max_epsilon, ledger.MAX_BUDGET, "--max-epsilon")
         return Policy(largest_report, budget)
 
     def client_count(self, kind: Fleet) -> int | None:
@@ -148,7 +132,7 @@ class SiteFleet:
         They are in a random order that follows from the seed, so that every site assigns them
         alike. Raises UsageError if the data set has fewer records than one client is to hold.
         """
-        data = datasets.held(self.dataset, classes=self.classes)
+        data = datasets.held(self.data, classes=self.classes)
         rows = data.records(data.training)
         enough_rows = self.records <= len(rows)
         require(enough_rows, "records", f"at most the data set's {len(rows)}", self.records)
@@ -208,7 +192,7 @@ class SiteFleet:
 
 
 # Options that the first start settles, since the devices and their records follow from them.
-_SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
+_SETTLED = {"data", "classes", "clients", "first_id", "records", "seed", "store"}
 
 
 def _read(directory: Path) -> dict[str, Any]:
@@ -294,7 +278,7 @@ def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
     if last_id > holdings.clients:
         first_repeated = max(runs.first_id, holdings.clients + 1)
         warn(
-            f"--dataset {runs.dataset} has records for {holdings.clients:,} clients: those with ids "
+            f"--data {runs.data} has records for {holdings.clients:,} clients: those with ids "
             f"from {first_repeated:,} to {last_id:,} hold again what the ids from 1 on do"
         )
     return holdings

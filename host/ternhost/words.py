@@ -1,6 +1,7 @@
 """The help text of every option that stands in more than one place.
 
-An option's name means one thing, and it has one help text, wherever it stands.
+An option's name means one thing, and it has one help text, wherever it stands. `option` takes the
+text of a name from here.
 """
 
 HELP = {
@@ -23,6 +24,7 @@ HELP = {
     "mechanism": "mechanism that perturbs values; 'tern card list' shows them",
     "card": "card from 'tern card design', instead of a mechanism",
     "k": "number of coordinates in a report",
+    "d": "number of coordinates",
     "clip": "clip values to +-2**-R; auto: by what earlier rounds showed",
     "proportions": "relative budgets of the levels, from the lowest values up",
     # Rounds.
@@ -45,9 +47,10 @@ HELP = {
     "port": "port to listen on",
     "ids": "ids of devices: a number, or FIRST-LAST",
     "store": "file with the fleet's keys and rounds",
-    "name": "name of the run",
+    "name": "name of the run and of its directory in runs",
     "output": "file or directory to write to",
     "plot": "also draw into this file",
+    "anew": "abandon what is unfinished, and begin anew; keys and rounds stay",
     # Boards.
     "device": "id of the device, from 1, unique in the fleet",
     "main": "program that becomes main.py, with the modules beside it that it imports",

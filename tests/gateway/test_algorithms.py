@@ -98,7 +98,7 @@ def sites_for(name, single_results=True):
         "data": options_of(name).get("data", "iris"),
         "clients": CLIENTS,
         "budget": "1000",
-        "largest": "100",
+        "max_epsilon": "100",
         "classes": "softmax" in name or "infer" in name,
         "single_results": single_results and name == "infer vector",
     }

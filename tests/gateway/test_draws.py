@@ -47,7 +47,7 @@ class Site:
         self.stop()
         bound = {"toward_server": toward_server, "honest": 0.9}
         (self.directory / "site.json").write_text(json.dumps(bound))
-        options = {"fleet": "simulated:1000", "dataset": "iris"}
+        options = {"fleet": "simulated:1000", "data": "iris"}
         self._gateway = Running(self.directory, options).start()
 
     def stop(self):
@@ -146,8 +146,8 @@ def test_what_cannot_be_dealt_is_refused(site, pool, parts):
 
 WITH_DISHONEST = Bound(10**6, 1e-6, honest=0.9)
 SITES = {
-    "north": {"fleet": "simulated:600", "dataset": "iris", "first_id": 1},
-    "south": {"fleet": "simulated:400", "dataset": "iris", "first_id": 601},
+    "north": {"fleet": "simulated:600", "data": "iris", "first_id": 1},
+    "south": {"fleet": "simulated:400", "data": "iris", "first_id": 601},
 }
 CHOSEN = DEVICES[:200]  # by the host
 

@@ -43,8 +43,8 @@ COST = cards.decode(CARD).epsilon
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * WEIGHTS), -14, CARD, 1)
 DEARER = replace(QUESTION, card=design("three-outputs", 2).card)
 
-NORTH = {"north": {"fleet": "simulated:20", "dataset": "iris", "first_id": 1}}
-SOUTH = {"south": {"fleet": "simulated:30", "dataset": "iris", "first_id": 101}}
+NORTH = {"north": {"fleet": "simulated:20", "data": "iris", "first_id": 1}}
+SOUTH = {"south": {"fleet": "simulated:30", "data": "iris", "first_id": 101}}
 SITES = {**NORTH, **SOUTH}
 DEVICES = [*range(1, 21), *range(101, 131)]  # 20 of north and 30 of south
 BOARDS = {

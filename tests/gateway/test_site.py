@@ -40,8 +40,8 @@ VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, LAPLACE, 3, classes=3)
 HASHED = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1)
 
 DEVICES = range(21, 31)
-SIMULATED = {"fleet": "simulated:10", "dataset": "iris", "first_id": 21}
-BOARDS = {"fleet": "inprocess:2", "dataset": "iris", "clients": 10, "first_id": 21, "budget": "100"}
+SIMULATED = {"fleet": "simulated:10", "data": "iris", "first_id": 21}
+BOARDS = {"fleet": "inprocess:2", "data": "iris", "clients": 10, "first_id": 21, "budget": "100"}
 EACH_FLEET = pytest.mark.parametrize("fleet", [BOARDS, SIMULATED], ids=["boards", "simulated"])
 
 

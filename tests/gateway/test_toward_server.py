@@ -150,7 +150,7 @@ def test_the_largest_epsilon_is_no_more_than_boards_have_left():
 # Whole runs
 
 TRAIN = ["train", "--fleet", "gateways:sites", "--data", "iris", "--no-report", "--json"]
-CROWD = {"north": {"fleet": "simulated:40", "dataset": "iris"}}
+CROWD = {"north": {"fleet": "simulated:40", "data": "iris"}}
 # Of a device among 40, at epsilon 1 and delta 1e-6: after two rounds. A third would tell 1.425.
 AFTER_TWO = 1.14458
 
@@ -171,7 +171,7 @@ def test_a_run_that_has_spent_its_bound_ends_and_keeps_its_result(here, tern):
 @pytest.mark.slow
 def test_gateways_draw_the_groups_of_a_run_that_reckons_with_dishonest_devices(here, tern):
     words = "--toward-server 3 --honest .9 --epsilon 1 --reports 300 --group 60"
-    sites = {"north": {"fleet": "simulated:300", "dataset": "iris"}}
+    sites = {"north": {"fleet": "simulated:300", "data": "iris"}}
     with gateways(Path("sites"), sites) as started:
         result = tern(*TRAIN, *words.split()).json
         assert DEAL in [kind_of(payload) for payload in started["north"].asked]

@@ -128,7 +128,7 @@ class Arena:
         self.directory, self.rounds, self.pause, self.bound = Path(directory), rounds, pause, bound
         self._random = random.Random(1)
         bounds = [devices * i // gateways for i in range(gateways + 1)]
-        made = {"fleet": "emulated:1", "dataset": "iris", "budget": "1000", "largest": "10"}
+        made = {"fleet": "emulated:1", "data": "iris", "budget": "1000", "max_epsilon": "10"}
         self.runs = {
             f"site-{i + 1}": {
                 **made,

@@ -127,12 +127,12 @@ def test_activity_boards_protect_runs_of_a_minute_and_use_the_model_that_they_ge
     sensor. What is private is any minute of windows, 47 of them, with epsilon 20 for the board's
     whole life. At the end the boards have the trained model, and recognise activities with it.
     """
-    size = ("--boards", "3", "--windows", "94", "--life", "20")
+    size = ("--boards", "3", "--windows", "94", "--run-epsilon", "20")
     result = json.loads(python(tmp_path, "activity/run.py", *size, "--json"))
 
     guarantee = Guarantee.from_json(result["guarantee"])
     assert guarantee.unit == 47  # windows of a minute
-    assert 0.9 * 20 < guarantee.bounds.epsilon <= 20, "most of --life is used"
+    assert 0.9 * 20 < guarantee.bounds.epsilon <= 20, "most of --run-epsilon is used"
     assert result["reports"] == result["boards"] * result["rounds"]
     assert result["heap_free"] > 40_000, "bytes for the rest of a program"
     assert result["live"] == result["the_same_windows"], "boards predict as the host does"

@@ -167,7 +167,8 @@ def test_what_boards_say_that_clients_have_spent_is_shown_as_it_is():
 
 
 def test_a_result_of_an_earlier_version_is_refused(tmp_path):
-    old = {name: value for name, value in result().items() if name != "measures"}
+    old = result()
+    old["options"]["dataset"] = old["options"].pop("data")
     (tmp_path / "result.json").write_text(json.dumps({"algorithm": "fedsgd", **old}))
     with pytest.raises(UsageError, match="an earlier version of tern"):
         load(tmp_path, tmp_path)

@@ -36,21 +36,18 @@ class PlaceOptions:
 
     name: str | None = option(
         None,
-        "name of the run and of its directory in runs",
         metavar="NAME",
         shown="the time",
         group="result",
     )
     store: str | None = option(
         None,
-        "file with the fleet's keys and rounds",
         metavar="FILE",
         shown="the fleet's own, or one in the run's directory",
         group="result",
     )
     anew: bool = option(
         False,
-        "abandon what is unfinished in the store, and begin anew; keys and rounds stay",
         group="result",
     )
     report: bool = option(True, "write no pictures and no report.html", group="result")

@@ -143,7 +143,7 @@ class LearnedBy:
         if not suits:
             hint = self.dataset  # None: no data set is known that suits
             if self.dataset:
-                hint = f"--dataset {self.dataset}"
+                hint = f"--data {self.dataset}"
             text = f"the model of {self.directory} is of other data than {dataset.name}"
             raise UsageError(text, hint)
 

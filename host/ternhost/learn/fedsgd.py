@@ -463,9 +463,9 @@ class FedSGD(Learning):
         """
         lines = super().summary(result)
         if result["taus"]:
-            chosen_by = "tau, by --range"
+            chosen_by = "tau, by --clip"
             if result["options"]["clip"] == "auto":
-                chosen_by = "tau, chosen by --range auto"
+                chosen_by = "tau, chosen by --clip auto"
             bound = "+-"  # each value was clipped
             if result["mechanism"] == projections.NAME:  # or the norm of a whole gradient
                 bound = "a length of "

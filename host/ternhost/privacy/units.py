@@ -3,13 +3,11 @@
 ledger.md, Measure, defines both.
 """
 
+from ternhost import words
 from ternhost.errors import UsageError
 
 DEVICE = 0
-UNIT_HELP = (
-    "what the budget protects: device, with all that it ever holds; record; or a number N: each run of N consecutive "
-    "records, such as a minute or a day"
-)
+UNIT_HELP = words.HELP["unit"]
 
 
 def parse_unit(text: str) -> int:

@@ -102,8 +102,8 @@ def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher
     assert options.schedule is not None
     interval = options.schedule.interval
     if interval < least:
-        text = f"{sleepers_text}: a round lasts until they have answered, whatever --interval "
-        text += f"{interval:g} says; --interval {least} gives each of them a round a wake"
+        text = f"{sleepers_text}: a round lasts until they have answered, whatever --every "
+        text += f"{interval:g} says; --every {least} gives each of them a round a wake"
         watcher.note(text)
     if deadline < least:
         watcher.note(f"{sleepers_text}: rounds have {least} s, not {deadline:g} (--deadline)")

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from tern.card import Card
+from ternhost import words
 from ternhost.errors import UsageError
 from ternhost.options import Option, require
 from ternhost.privacy import certify, mechanisms
@@ -138,8 +139,8 @@ def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple
                 yield candidate, card
 
 
-_D = Option("d", "number of coordinates", int, "D", default=1)
-_K = Option("k", "coordinates per report", int, "K", shown="all")
+_D = Option("d", words.HELP["d"], int, "D", default=1)
+_K = Option("k", words.HELP["k"], int, "K", shown="all")
 _BITS = Option("bits", "most bits per value", float, "B", default=BITS)
 _OPTIONS = (optimal.OBJECTIVE, optimal.PRIOR, _D, _K, _BITS)
 AUTO = Mechanism(

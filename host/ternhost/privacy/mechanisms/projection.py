@@ -1,5 +1,6 @@
 """One report about a whole vector of limited length: a direction near it (`privacy.projection`)."""
 
+from ternhost import words
 from ternhost.options import Option
 from ternhost.privacy import projection
 from ternhost.privacy.base import Design, check_levels
@@ -23,7 +24,7 @@ def design(epsilon: int, levels: int | None = None, d: int = 32, radius: float =
     return Design("projection", epsilon, chosen.card, notes)
 
 
-_D = Option("d", "number of coordinates of the vector", int, "D", default=32)
+_D = Option("d", words.HELP["d"], int, "D", default=32)
 _RADIUS = Option("radius", "length to which vectors are clipped", float, "R", default=1.0)
 PROJECTION = Mechanism(
     "projection",
