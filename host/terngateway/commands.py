@@ -88,7 +88,7 @@ def _add_run(actions: Any) -> None:
     summary = "run the gateway of a site until Ctrl-C; later starts need no options"
     example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
-        tern gateway run north --fleet simulated:1000 --data flights --first-id 1001
+        tern gateway run south --fleet simulated:1000 --ids 1001-2000
         tern gateway run north"""
     run = add_command(actions, "run", summary, example, run_run, _JSON_LINES)
     text = "directory of the site, from 'tern gateway init'"

@@ -203,7 +203,7 @@ class GatewayRoster:
         if not problem:
             problem = self._shared_device(gateway, here)
             if problem and strict:
-                hint = "give the devices of every site ids of their own (--first-id)"
+                hint = "give the devices of every site ids of their own (--ids)"
                 raise UsageError(problem, hint=hint)
         if problem:
             self._ignore(gateway, now, problem)

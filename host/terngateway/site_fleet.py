@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tern import ledger, wire
+from tern import ledger
 from terngateway.bound import Bound
 from terngateway.fleet import AtGateways
 from terngateway.site import Gateway, GatewaySettings
@@ -32,6 +32,7 @@ from ternhost.provision.boards import (
     new_keys,
     provision_board,
 )
+from ternhost.provision.keys import parse_range
 from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
@@ -60,26 +61,19 @@ class SiteFleet:
     """
 
     fleet: str = _what("", metavar="KIND:...", shown="")
-    store: str | None = _what(
-        None,
-        metavar="FILE",
-        shown="the fleet's own, or one beside it",
-    )
+    store: str | None = _what(None, metavar="FILE", shown="the fleet's own, or one beside it")
     single_results: bool = _what(
         False,
         "send results of single devices, without ids, if vectors are asked for",
     )
     silence: float = _what(Terms.silence, metavar="SECONDS")
     data: str = _made("flights", metavar="D")
-    classes: bool = _made(False, "labels are class numbers from 0, for softmax")
-    clients: int | None = _made(None, shown="1000, or as many as are simulated", metavar="N")
-    first_id: int = _made(
-        1, "id of the first client; no two gateways may share an id", metavar="ID"
-    )
     records: int = _made(1, metavar="N")
+    ids: str | None = _made(
+        None, metavar="FIRST-LAST", shown="from 1: 1000, or as many as are simulated"
+    )
     seed: int = _made(1, metavar="S")
     budget: str = _made("2", metavar="E")
-    max_epsilon: str | None = _made(None, metavar="E", shown="the budget")
 
     def __post_init__(self) -> None:
         """Raise UsageError unless each option is in its range and they go together."""
@@ -91,15 +85,7 @@ class SiteFleet:
             text = "a gateway asks its own devices, and no other gateways"
             raise UsageError(text, hint="such as port:a0")
 
-        require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
-        number_of_clients = self.client_count(kind) or 1
-        largest_first_id = wire.FLEET - number_of_clients  # so that every client has an id
-        require(
-            1 <= self.first_id <= largest_first_id,
-            "first_id",
-            f"1 to {largest_first_id}",
-            self.first_id,
-        )
+        self._check_ids(kind)
         require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         is_a_day_or_less = 0 < self.silence <= 86_400
@@ -110,21 +96,33 @@ class SiteFleet:
     def policy(self) -> Policy:
         """The privacy budget of each client on emulated boards. Raises UsageError."""
         budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
-        largest_report = budget
-        if self.max_epsilon is not None:
-            largest_report = parse_epsilon(self.max_epsilon, ledger.MAX_BUDGET, "--max-epsilon")
-        return Policy(largest_report, budget)
+        return Policy(budget, budget)
 
-    def client_count(self, kind: Fleet) -> int | None:
-        """Return the number of clients that tern makes; None if the devices are real.
+    def _check_ids(self, kind: Fleet) -> None:
+        """Raise UsageError for ids that are none, or that are not as many as the simulated clients.
 
         kind: the fleet that the option `fleet` names.
         """
+        if self.ids is None:
+            return
+        count = len(parse_range(self.ids))  # raises
         if kind.simulated:
-            return self.clients or kind.clients
-        if kind.provisions:  # emulated boards
-            return self.clients or _CLIENTS
-        return None
+            must = f"{kind.clients} ids, one for each client of {self.fleet}"
+            require(count == kind.clients, "ids", must, f"{count} ({self.ids})")
+
+    def client_ids(self, kind: Fleet) -> range | None:
+        """Return the ids of the clients that tern makes; None if the devices are real.
+
+        kind: the fleet that the option `fleet` names.
+        """
+        if not kind.simulated and not kind.provisions:
+            return None
+        if self.ids is not None:
+            return parse_range(self.ids)
+        count = _CLIENTS  # on emulated boards
+        if kind.simulated and kind.clients is not None:
+            count = kind.clients
+        return range(1, count + 1)
 
     def holdings(self) -> Holdings:
         """Return the records of the clients of all sites with this data set.
@@ -132,7 +130,7 @@ class SiteFleet:
         They are in a random order that follows from the seed, so that every site assigns them
         alike. Raises UsageError if the data set has fewer records than one client is to hold.
         """
-        data = datasets.held(self.data, classes=self.classes)
+        data = datasets.held(self.data)
         rows = data.records(data.training)
         enough_rows = self.records <= len(rows)
         require(enough_rows, "records", f"at most the data set's {len(rows)}", self.records)
@@ -192,7 +190,7 @@ class SiteFleet:
 
 
 # Options that the first start settles, since the devices and their records follow from them.
-_SETTLED = {"data", "classes", "clients", "first_id", "records", "seed", "store"}
+_SETTLED = {"data", "ids", "records", "seed", "store"}
 
 
 def _read(directory: Path) -> dict[str, Any]:
@@ -263,8 +261,9 @@ def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedCli
         holdings = _holdings(kind, runs, warn)
     # The first id is part of the seed: clients of two gateways must not draw the same noise. It is
     # above the lowest 32 bits, where small seeds are.
-    seed = runs.seed + (runs.first_id << 32)
-    return SimulatedClients(holdings, runs.client_count(kind), seed, runs.first_id)
+    ids = runs.client_ids(kind) or range(1, 1)  # none: the devices are real
+    seed = runs.seed + (ids.start << 32)
+    return SimulatedClients(holdings, len(ids) or None, seed, ids.start)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
@@ -273,13 +272,12 @@ def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
     Warns if the data set has too few records for the clients of this site.
     """
     holdings = runs.holdings()
-    number_of_clients = runs.client_count(kind) or 1
-    last_id = runs.first_id + number_of_clients - 1
-    if last_id > holdings.clients:
-        first_repeated = max(runs.first_id, holdings.clients + 1)
+    ids = runs.client_ids(kind)
+    if ids is not None and ids[-1] > holdings.clients:
+        first_repeated = max(ids.start, holdings.clients + 1)
         warn(
             f"--data {runs.data} has records for {holdings.clients:,} clients: those with ids "
-            f"from {first_repeated:,} to {last_id:,} hold again what the ids from 1 on do"
+            f"from {first_repeated:,} to {ids[-1]:,} hold again what the ids from 1 on do"
         )
     return holdings
 
@@ -291,9 +289,8 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     are moved to their place. So each board that may run has its keys in the store. Raises
     StorageError, and UsageError for a wrong number of boards.
     """
-    count = runs.client_count(kind)
-    assert count is not None
-    ids = range(runs.first_id, runs.first_id + count)
+    ids = runs.client_ids(kind)
+    assert ids is not None
     fleet_directory = directory / FLEET_NAME
     new_fleet_directory = directory / _NEW / FLEET_NAME
     known_devices = store.keys()
@@ -305,8 +302,8 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     if fleet_directory.exists():
         text = f"{store.path} has no keys of the boards in {fleet_directory}"
         raise StorageError(text, "put that store back; if it is lost, write another directory")
-    if kind.count > count:
-        text = f"{kind.count} boards for {count} clients leave boards without one"
+    if kind.count > len(ids):
+        text = f"{kind.count} boards for {len(ids)} clients leave boards without one"
         raise UsageError(text, "ask for fewer boards")
 
     # The records of the clients (clients x records x values). Client i holds part i of the data

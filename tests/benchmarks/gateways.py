@@ -36,7 +36,7 @@ def run(clients, gateways, rounds, dataset, tell):
     runs = {
         f"site-{i + 1}": {
             "fleet": f"simulated:{end - start}",
-            "first_id": start + 1,
+            "ids": f"{start + 1}-{end}",
             "data": dataset,
         }
         for i, (start, end) in enumerate(pairwise(bounds))

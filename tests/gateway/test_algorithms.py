@@ -96,13 +96,12 @@ def sites_for(name, single_results=True):
     site = {
         "fleet": "drawn:2",
         "data": options_of(name).get("data", "iris"),
-        "clients": CLIENTS,
         "budget": "1000",
-        "max_epsilon": "100",
-        "classes": "softmax" in name or "infer" in name,
         "single_results": single_results and name == "infer vector",
     }
-    return {name: {**site, "first_id": 1 + 100 * i} for i, name in enumerate(SITES)}
+    return {
+        name: {**site, "ids": f"{100 * i + 1}-{100 * i + CLIENTS}"} for i, name in enumerate(SITES)
+    }
 
 
 def copied_to_one_host(sites, directory):

@@ -146,8 +146,8 @@ def test_what_cannot_be_dealt_is_refused(site, pool, parts):
 
 WITH_DISHONEST = Bound(10**6, 1e-6, honest=0.9)
 SITES = {
-    "north": {"fleet": "simulated:600", "data": "iris", "first_id": 1},
-    "south": {"fleet": "simulated:400", "data": "iris", "first_id": 601},
+    "north": {"fleet": "simulated:600", "data": "iris", "ids": "1-600"},
+    "south": {"fleet": "simulated:400", "data": "iris", "ids": "601-1000"},
 }
 CHOSEN = DEVICES[:200]  # by the host
 

@@ -43,16 +43,15 @@ COST = cards.decode(CARD).epsilon
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * WEIGHTS), -14, CARD, 1)
 DEARER = replace(QUESTION, card=design("three-outputs", 2).card)
 
-NORTH = {"north": {"fleet": "simulated:20", "data": "iris", "first_id": 1}}
-SOUTH = {"south": {"fleet": "simulated:30", "data": "iris", "first_id": 101}}
+NORTH = {"north": {"fleet": "simulated:20", "data": "iris", "ids": "1-20"}}
+SOUTH = {"south": {"fleet": "simulated:30", "data": "iris", "ids": "101-130"}}
 SITES = {**NORTH, **SOUTH}
 DEVICES = [*range(1, 21), *range(101, 131)]  # 20 of north and 30 of south
 BOARDS = {
     "boards": {
         "fleet": "inprocess:1",
         "data": "iris",
-        "clients": 6,
-        "first_id": 201,
+        "ids": "201-206",
         "budget": "1",  # one report of QUESTION
     }
 }
@@ -92,9 +91,9 @@ def direct_counts(number, sites=SITES, question=QUESTION):
     total = 0
     for options in sites.values():
         site = SiteFleet(**options)
-        clients = site.client_count(fleet.parse(site.fleet))
-        seed = site.seed + (site.first_id << 32)
-        driver = SimulatedDriver(site.holdings(), clients, seed, first=site.first_id)
+        ids = site.client_ids(fleet.parse(site.fleet))
+        seed = site.seed + (ids.start << 32)
+        driver = SimulatedDriver(site.holdings(), len(ids), seed, first=ids.start)
         driver.open(number, [(question, np.asarray(driver.devices))])
         total += driver.collect(number).cohorts[0].counts
     return total.tolist()
@@ -316,7 +315,7 @@ def test_a_gateway_with_devices_registered_elsewhere_is_left_out(host, others):
 
 
 def test_two_gateways_with_one_device_are_refused_by_their_names(host):
-    both = {**NORTH, "south": {**SITES["south"], "first_id": 15}}
+    both = {**NORTH, "south": {**SITES["south"], "ids": "15-44"}}
     with gateways(host.sites, both), pytest.raises(UsageError) as problem, host.driver():
         pass
     assert {"north", "south", "15"} <= set(problem.value.message.split())

@@ -40,8 +40,8 @@ VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, LAPLACE, 3, classes=3)
 HASHED = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1)
 
 DEVICES = range(21, 31)
-SIMULATED = {"fleet": "simulated:10", "data": "iris", "first_id": 21}
-BOARDS = {"fleet": "inprocess:2", "data": "iris", "clients": 10, "first_id": 21, "budget": "100"}
+SIMULATED = {"fleet": "simulated:10", "data": "iris", "ids": "21-30"}
+BOARDS = {"fleet": "inprocess:2", "data": "iris", "ids": "21-30", "budget": "100"}
 EACH_FLEET = pytest.mark.parametrize("fleet", [BOARDS, SIMULATED], ids=["boards", "simulated"])
 
 
@@ -241,7 +241,7 @@ def test_no_message_ends_a_gateway(site, fleet):
 
 
 def test_results_of_single_devices_need_the_consent_of_the_site(site):
-    site.start(**SIMULATED, classes=True)
+    site.start(**SIMULATED)
     assert "--single-results" in site.ask(ask_singly(number=2, question=VECTOR)).hint
     site.start(single_results=True)
     question = ask_singly(number=3, question=VECTOR)
@@ -292,8 +292,8 @@ def test_a_gateway_keeps_the_fleet_of_its_first_start(tmp_path):
     assert SiteFleet.of(tmp_path, {}) == SiteFleet(**BOARDS)
     assert SiteFleet.of(tmp_path, {"single_results": True}).single_results
     assert json.loads((tmp_path / "gateway.json").read_text())["site"] == "north"
-    with pytest.raises(UsageError, match="--first-id 21"):
-        SiteFleet.of(tmp_path, {"first_id": 1})
+    with pytest.raises(UsageError, match="--ids 21-30"):
+        SiteFleet.of(tmp_path, {"ids": "1-10"})
 
 
 def test_boards_without_their_store_are_not_replaced(site):
@@ -322,7 +322,7 @@ def test_an_interrupted_first_start_is_completed(site, with_keys):
 
 # What its counts tell the owner of the server
 
-CROWD = {**BOARDS, "clients": 40}
+CROWD = {**BOARDS, "ids": "21-60"}
 EVERYBODY = range(21, 61)
 # By the accountant, of a device at epsilon 1 and delta 1e-6, in micro-epsilon: after one round of
 # 40 reports, and after two. A third would tell 1,425,300; one round of 20 reports tells 995,100.

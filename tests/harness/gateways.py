@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import warm
@@ -27,6 +27,7 @@ from ternhost.count.questions import decode_body
 from ternhost.count.rounds import StoredRound
 from ternhost.privacy.composing import ReportKind
 from ternhost.provision.boards import board_directories
+from ternhost.provision.keys import parse_range
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.store.store import Store
 
@@ -128,14 +129,10 @@ class Arena:
         self.directory, self.rounds, self.pause, self.bound = Path(directory), rounds, pause, bound
         self._random = random.Random(1)
         bounds = [devices * i // gateways for i in range(gateways + 1)]
-        made = {"fleet": "emulated:1", "data": "iris", "budget": "1000", "max_epsilon": "10"}
+        made = {"fleet": "emulated:1", "data": "iris", "budget": "1000"}
         self.runs = {
-            f"site-{i + 1}": {
-                **made,
-                "clients": bounds[i + 1] - bounds[i],
-                "first_id": bounds[i] + 1,
-            }
-            for i in range(gateways)
+            f"site-{i + 1}": {**made, "ids": f"{start + 1}-{end}"}
+            for i, (start, end) in enumerate(pairwise(bounds))
         }
         self.devices = range(1, devices + 1)
         self.sites = Sites(self.directory / "sites", self.runs, nodes)
@@ -249,7 +246,7 @@ class Arena:
 
     def _check_told(self, sites):
         for site in sites:
-            clients = self.runs[site.name]["clients"]
+            clients = len(parse_range(self.runs[site.name]["ids"]))
             with (
                 Store(self.store, beside=True) as host,
                 Store(site / "store.sqlite", beside=True) as own,

@@ -98,7 +98,7 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(tmp_path, start):
     """Emulated boards with a privacy budget of epsilon 4 spend 2 of it in a run. The fleet is ended
     and started again on the same folder: its boards have 2 left.
     """
-    words = ("--budget", 4, "--largest", 2, "--dir", tmp_path / "fleet")
+    words = ("--budget", 4, "--max-epsilon", 2, "--dir", tmp_path / "fleet")
     command, fleet, store = emulated_fleet(start, *words)
     run = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
     assert rig.tern(*run, *fleet, *store, cwd=tmp_path).json["reports"] == 80
@@ -114,10 +114,10 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(tmp_path, start):
 
 @on_the_usual_port
 def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
-    """`tern fleet emulate --start-broker` runs boards and the message broker that they need. A
-    client with the key of a device can log in there, and both end with the command.
+    """`tern fleet emulate --broker` runs boards and the message broker that they need. A client
+    with the key of a device can log in there, and both end with the command.
     """
-    words = ("--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
+    words = ("--broker", "my-broker", "--clients", 3, "--json")
     fleet = start("fleet", "emulate", 1, *words)
     fleet.result()
     directory = tmp_path / "my-broker"

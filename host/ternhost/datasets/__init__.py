@@ -99,11 +99,19 @@ def held_names() -> tuple[str, ...]:
     return (*DATASETS, *TABLES)
 
 
-def held(name: str, *, classes: bool = False) -> Dataset | Table:
-    """Load the records that a device may hold: one of TABLES, or a data set (see `load`)."""
+def held(name: str) -> Dataset | Table:
+    """Load the records that a device may hold: one of TABLES, or a data set (see `load`).
+
+    Labels of more than two classes are the numbers of the classes, from 0.
+    """
     if name in TABLES:
         return TABLES[name]()
-    return load(name, classes=classes)
+    kind, _, _ = name.partition(":")
+    if kind in SOURCES and SOURCES[kind].positive:
+        dataset = load(name, classes=True)
+        if len(dataset.classes) > 2:
+            return dataset
+    return load(name)
 
 
 def load(name: str, *, classes: bool = False) -> Dataset:

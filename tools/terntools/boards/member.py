@@ -184,12 +184,11 @@ def _contradiction(options: str, why: str, hint: str = _LEAVE_ONE_OUT) -> UsageE
     return UsageError(f"{options} are at odds: {why}", hint=hint)
 
 
-def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
+def dataset_records(name: str, device: int, count: int) -> Rows:
     """Return `count` training records of a data set, so that a device has records for a trial.
 
     Devices with successive ids get successive records; after the last record comes the first one.
-    classes: whether labels are numbers of classes.
     """
-    dataset = datasets.held(name, classes=classes)
+    dataset = datasets.held(name)
     positions = (np.arange(count) + (device - 1) * count) % len(dataset.training)
     return dataset.records(dataset.training[positions])

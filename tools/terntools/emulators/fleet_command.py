@@ -17,7 +17,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
-from ternhost.privacy.units import UNIT_HELP, parse_unit
+from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import FLEET_NAME, board_directories, dealt_records, provision_fleet
 from ternhost.reach.fleet import KINDS
 from ternhost.run import directory as run_directory
@@ -38,8 +38,10 @@ HEADING = "Fleets"  # of tern --help
 _CHECK_EVERY = 0.5  # seconds between two looks at the boards
 _MAX_RECORDS = 0xFFFF  # of a client
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
+_DATA = "flights"  # by default
+_SEED = 1  # assigns records to clients
 # Options with which new boards are made; the file _MADE_NAME keeps them.
-_MADE = ("dataset", "classes", "clients", "records", "unit", "budget", "delta", "largest", "seed")
+_MADE = ("data", "clients", "records", "unit", "budget", "delta", "max_epsilon")
 _MADE_NAME = "made.json"
 
 
@@ -49,12 +51,10 @@ def add_parser(subparsers: Any) -> None:
     actions = add_group(
         subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
     )
-    summary = (
-        "run N emulated boards until Ctrl-C, and print their ports and the store of their keys"
-    )
-    example = """tern fleet emulate 2 --clients 500 --dir my-fleet
-        tern train --fleet port:/dev/pts/3,/dev/pts/4 --store my-fleet/store.sqlite --reports 500 --group 100
-        tern fleet emulate 2 --broker my-broker --start-broker
+    summary = "run N emulated boards until Ctrl-C, and print a command that uses them"
+    example = """tern fleet emulate 4 --clients 40
+        tern fleet emulate 2 --clients 500 --dir my-fleet
+        tern fleet emulate 2 --broker my-broker
         tern fleet emulate 20 --clients 20 --records 500 --unit record --budget 4 --delta 1e-6"""
     emulate = add_command(actions, "emulate", summary, example, run_emulate)
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
@@ -64,31 +64,19 @@ def add_parser(subparsers: Any) -> None:
 def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
     """Add the options of `tern fleet emulate` to its parser."""
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
-    text = "data set of the clients' records (default: flights)"
-    add_option(emulate, "--dataset", text, choices=datasets.held_names())
-    add_option(emulate, "--classes", "labels are class numbers from 0, for softmax regression")
-    add_option(
-        emulate, "--clients M", "number of clients on all boards together (default: 1000)", type=int
-    )
-    add_option(emulate, "--records N", "records of each client (default: 1)", type=int)
+    add_option(emulate, "--data D", shown=_DATA)
+    add_option(emulate, "--records N", shown="1", type=int)
+    add_option(emulate, "--clients N", shown="1000, on all boards together", type=int)
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
-    text = f"lifetime epsilon of a client (default: {_AMPLE}: ample for trials, it would protect nobody)"
-    add_option(emulate, "--budget E", text)
-    add_option(
-        emulate, "--delta D", "of --budget: the ledgers count rho (zCDP), as sums over units need"
-    )
-    add_option(emulate, "--unit UNIT", f"{UNIT_HELP} (default: device)")
-    add_option(emulate, "--largest E", "largest epsilon of a report (default: the budget)")
-    add_option(emulate, "--seed S", "seed that assigns records to clients (default: 1)", type=int)
-    text = "folder of the boards; existing ones run again (default: beside the broker's store or new in runs)"
-    add_option(emulate, "--dir D", text)
-    text = (
-        "connect the boards to the broker in DIR ('tern broker config'); its store gets their keys"
-    )
-    add_option(emulate, "--broker DIR", text)
-    start = "run Mosquitto for that folder unless it runs already, and make a missing folder"
-    add_option(emulate, "--start-broker", start)
+    add_option(emulate, "--budget E", shown=f"{_AMPLE}: ample for trials, it would protect nobody")
+    add_option(emulate, "--max-epsilon E", shown="the budget")
+    add_option(emulate, "--unit UNIT", shown="device")
+    add_option(emulate, "--delta D", shown="none: the budget adds up epsilon, and no rho")
+    text = "folder of the boards; existing ones run again"
+    add_option(emulate, "--dir DIR", text, shown="that of the broker, or a new one in runs")
+    text = "none: the boards are at ports; a broker that does not run is started"
+    add_option(emulate, "--broker DIR", shown=text)
 
 
 def run_kinds(args: argparse.Namespace) -> int:
@@ -100,7 +88,7 @@ def run_kinds(args: argparse.Namespace) -> int:
 
 
 def run_emulate(args: argparse.Namespace) -> int:
-    """Run emulated boards until Ctrl-C, connected to a broker if --broker names one."""
+    """Run emulated boards until Ctrl-C, on the broker of --broker if it names one."""
     _check(args)
     interpreter = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
@@ -127,10 +115,10 @@ def _check(args: argparse.Namespace) -> None:
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
-        names_records = args.clients is not None or args.classes or args.records is not None
-        if names_records:
+        about_records = (args.data, args.clients, args.records)
+        if any(value is not None for value in about_records):
             text = "boards with a --program have one client each, and collect their own records"
-            raise UsageError(text, hint="leave --clients, --classes and --records out")
+            raise UsageError(text, hint="leave --data, --clients and --records out")
         if not Path(args.program).is_file():
             hint = "name a file of MicroPython"
             raise UsageError(f"there is no program {args.program}", hint)
@@ -141,46 +129,78 @@ def _check(args: argparse.Namespace) -> None:
     if args.records is not None:
         is_possible = 1 <= args.records <= _MAX_RECORDS
         require(is_possible, "records", f"1 to {_MAX_RECORDS}", args.records)
-    if args.seed is not None:
-        require(args.seed >= 0, "seed", "0 or more", args.seed)
-    if args.start_broker and not args.broker:
-        raise UsageError("--start-broker needs --broker, which names its directory")
 
 
 def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
-    """Return the store with the device keys of the broker of --broker, which is started on request.
+    """Return the store with the device keys of the broker of --broker.
 
-    stack: ends a broker that was started. The result is None without --broker, or if the broker's store
-    is not known.
+    A broker that does not run is started, and a missing one is configured. stack: ends a broker
+    that was started. The result is None without --broker, or if the broker's store is not known.
     """
     if not args.broker:
         return None
     from ternhost.reach.broker.mosquitto import ensure_running
     from terntools.emulators import at_broker
 
-    if args.start_broker:
-        stack.enter_context(ensure_running(args.broker, warn))
+    stack.enter_context(ensure_running(args.broker, warn))
     return at_broker.keys_of(args.broker)
 
 
 def _print_fleet(
     args: argparse.Namespace, fleet: EmulatedFleet, store: Path, board_folders: list[Path]
 ) -> None:
-    """Print at which ports or on which broker the boards are, and where their keys are.
+    """Print where the boards are, and commands that use them.
 
     store: of the keys. board_folders: the directories of the boards.
     """
+    boards = counted(len(board_folders), "board")
     if args.broker:
-        lines = [f"on the broker of {args.broker}: {counted(len(board_folders), 'board')}"]
+        words = f"--fleet mqtt:{args.broker}"
+        lines = [f"on the broker of {args.broker}: {boards}"]
     else:
-        lines = list(fleet.ports)
-    lines.append(f"keys are in {store}; Ctrl-C ends the boards")
+        words = f"--fleet port:{','.join(fleet.ports)} --store {store}"
+        lines = [f"at ports of this machine: {boards}"]
+    directory = board_folders[0].parent.parent  # DIRECTORY/fleet/board-000
+    lines.append("they run until Ctrl-C; in another terminal you can")
+    run_command = _run_command(directory, words)
+    if run_command:
+        lines.append(f"  ask them: {run_command}")
+    lines.append(f"  see what is left of their budgets: tern keys list --store {store}")
     result = {
         "ports": fleet.ports,
+        "broker": args.broker,
         "store": str(store),
-        "directory": str(board_folders[0].parent.parent),  # DIRECTORY/fleet/board-000
+        "directory": str(directory),
     }
     print_result(result, "\n".join(lines), args.json)
+
+
+def _run_command(directory: Path, fleet_words: str) -> str | None:
+    """Return a command that trains a model on the boards, or collects their attributes.
+
+    directory: of the fleet. fleet_words: the options that name the boards. The result is None if it
+    is not known what records they hold.
+    """
+    made = _made(directory)
+    data = made.get("data")
+    if data is None:
+        return None
+    command = f"tern train {fleet_words}"
+    if data in datasets.TABLES:
+        command = f"tern collect {fleet_words}"
+    if data != _DATA:
+        command += f" --data {data}"
+    if _has_class_numbers(data):
+        command += " --model softmax"
+    if made["unit"] != "device":
+        command += f" --unit {made['unit']}"
+    return command
+
+
+def _has_class_numbers(data: str) -> bool:
+    """Return whether the labels of a data set are numbers of classes, as only softmax takes them."""
+    held = datasets.held(data)
+    return isinstance(held, datasets.Dataset) and held.task == datasets.MULTICLASS
 
 
 def _watch(fleet: EmulatedFleet, watch: "AtBroker | None") -> NoReturn:
@@ -242,12 +262,11 @@ def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
 def _set_defaults(args: argparse.Namespace) -> None:
     """Set the options of new boards that the user has not given."""
     defaults = {
-        "dataset": "flights",
+        "data": None if args.program else _DATA,
         "clients": args.boards if args.program else 1000,
         "records": 1,
         "unit": "device",
         "budget": _AMPLE,
-        "seed": 1,
     }
     for name, value in defaults.items():
         if getattr(args, name) is None:
@@ -256,8 +275,8 @@ def _set_defaults(args: argparse.Namespace) -> None:
 
 def _limits(args: argparse.Namespace) -> Policy:
     """Return the limits of a client's privacy budget by the options. Raises UsageError."""
-    if args.largest or args.delta:
-        return policy(args.largest, args.budget, args.delta)
+    if args.max_epsilon or args.delta:
+        return policy(args.max_epsilon, args.budget, args.delta)
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
     return Policy(budget, budget)
 
@@ -269,9 +288,9 @@ def _dataset(args: argparse.Namespace) -> datasets.Dataset | datasets.Table | No
     """
     if args.program:
         return None
-    dataset = datasets.held(args.dataset, classes=args.classes)
+    dataset = datasets.held(args.data)
     most_clients = len(dataset.training) // args.records  # with so many records each
-    bound = f"at most {most_clients}, by the records of {args.dataset}"
+    bound = f"at most {most_clients}, by the records of {args.data}"
     require(args.clients <= most_clients, "clients", bound, args.clients)
     return dataset
 
@@ -302,7 +321,7 @@ def _provision(
     each = 1  # records of a client
     if clients.dataset is not None:
         each = args.records
-        rows = dealt_records(clients.dataset, args.clients, each, args.seed)
+        rows = dealt_records(clients.dataset, args.clients, each, _SEED)
     with Store(store, beside=True) as opened:  # a run may be waiting for these keys
         provision_fleet(opened, boards, rows, clients.limits, each, clients.unit)
 
@@ -310,19 +329,26 @@ def _provision(
 def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
     """Raise UsageError for an option that differs from what existing boards were made with.
 
-    directory: of the fleet. An option that the user has not given is None or False.
+    directory: of the fleet. An option that the user has not given is None.
     """
-    path = directory / FLEET_NAME / _MADE_NAME
-    made = {}
-    if path.exists():
-        made = json.loads(path.read_text())
+    made = _made(directory)
     for name in _MADE:
         value = getattr(args, name)
-        if value in (None, False, made.get(name)):
+        if value in (None, made.get(name)):
             continue
-        option = flag(name)
-        if value is not True:
-            option += f" {value}"
+        option = f"{flag(name)} {value}"
         text = f"{option} changes nothing about the boards that {directory} holds already"
         new = f"tern fleet emulate {args.boards} {option} --dir NEW-DIR"
         raise UsageError(text, hint=f"leave it out to run those again, or make new ones: {new}")
+
+
+def _made(directory: Path) -> dict[str, Any]:
+    """Return the options with which the boards of a fleet were made; empty if they are not known.
+
+    directory: of the fleet.
+    """
+    path = directory / FLEET_NAME / _MADE_NAME
+    if not path.exists():
+        return {}
+    made: dict[str, Any] = json.loads(path.read_text())
+    return made

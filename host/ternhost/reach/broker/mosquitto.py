@@ -284,7 +284,7 @@ def configure_if_missing(directory: str | Path) -> Access:
 def ensure_running(
     directory: str | Path, report: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
-    """Run the broker of a directory while the context is open, unless it is running already.
+    """Run the broker of a directory while the context is open, unless it runs here or elsewhere.
 
     A missing configuration is made. The context manager returns how the broker is reached. report:
     is called with a sentence before each restart. Raises DeviceError, StorageError and UsageError.
@@ -294,8 +294,8 @@ def ensure_running(
     if not (directory / CONFIG).exists():  # it is a cluster, or runs elsewhere
         yield access
         return
-    address, port = listener(directory)
-    if listens(address, port):
+    runs_here = listens(*listener(directory))
+    if runs_here or listens(access.host, access.port):
         yield access
         return
     with Mosquitto(directory) as running:
