@@ -57,7 +57,7 @@ def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
 # README, read from top to bottom by somebody with one machine and no board.
 
 SITES = """cd my-sites
-tern gateway run south --fleet simulated:1000 --first-id 1001 &
+tern gateway run south --fleet simulated:1000 --ids 1001-2000 &
 tern gateway run north --fleet simulated:1000"""
 # (what README says, a regular expression, and what this test does instead): smaller numbers, and
 # what other tests do.
