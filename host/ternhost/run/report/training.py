@@ -271,7 +271,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
         rows.append(("public rows", public["from"] or "none", misfit))
     if result.get("taus"):
-        range_text = str(options.get("range", "auto"))
+        range_text = str(options.get("clip", "auto"))
         rows.append(("range", range_text, f"{clipped(result['taus'])} (tau)"))
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
@@ -286,7 +286,7 @@ def _epsilon_option(options: Mapping[str, Any]) -> str:
     for name in ("epsilons", "epsilon"):
         if options.get(name):
             return str(options[name])
-    return f"{options['life']} at delta {options['delta']}"
+    return f"{options['run_epsilon']} at delta {options['delta']}"
 
 
 def _weights(result: Mapping[str, Any]) -> str:
