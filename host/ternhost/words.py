@@ -50,6 +50,7 @@ HELP = {
     "name": "name of the run and of its directory in runs",
     "output": "file or directory to write to",
     "plot": "also draw into this file",
+    "sessions": "directory in which a new folder gets the results",
     "anew": "abandon what is unfinished, and begin anew; keys and rounds stay",
     # Boards.
     "device": "id of the device, from 1, unique in the fleet",

@@ -91,6 +91,11 @@ def test_the_guide_has_the_years_of_each_sleep(kind):
     assert any(sleep.startswith(kind[1]) or kind[1] == "devkit" for sleep in sleeps)
 
 
+def test_a_current_asleep_may_be_given_instead_of_a_kind_of_sleep(tern):
+    result = tern(*["bench", "battery", "--chip", "esp32", "--sleep", "90uA", "--json"]).json
+    assert (result["sleep_ma"], result["sleep_source"]) == (0.09, "given")
+
+
 WORDS = ("bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000")
 
 

@@ -47,7 +47,7 @@ def export(tmp_path):
     ]
     path = tmp_path / "export.csv"
     path.write_text("time_s,current_a,marker\n" + "".join(rows))
-    words = ["bench", "energy", "--meter", "csv", "--file", str(path), "--volts", "3.3", "--json"]
+    words = ["bench", "energy", "--meter", f"csv:{path},volts=3.3", "--json"]
     return [*words, "--sessions", str(tmp_path / "sessions")]
 
 
@@ -62,7 +62,7 @@ def test_a_session_keeps_figures_text_and_pictures(export, tern):
     (session,) = Path(export[-1]).iterdir()
     files = {path.name for path in session.iterdir()}
     assert files == {"log.txt", "energy.json", "energy.txt", "page.png"}
-    assert "battery of 2000 mAh lasts" in (session / "energy.txt").read_text()
+    assert "uJ a report" in (session / "energy.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,15 @@ def test_a_session_keeps_figures_text_and_pictures(export, tern):
     [
         ("bench latency --fleet pico-emulated:2", "--fleet must be one board"),
         ("bench latency --d 0", "--k must be 1 to --d"),
-        ("bench energy --meter csv", "--file"),
-        ("bench energy --meter model --battery -5", "--battery"),
+        ("bench energy --meter csv", "--meter csv"),
+        ("bench energy --meter csv:file.csv,volts=-3", "volts"),
+        ("bench energy --meter csv:file.csv,ohms=3", "ohms"),
+        ("bench energy --meter joulescope,range=1A", "range"),
+        ("bench energy --meter model:here", "--meter model"),
+        ("bench battery --chip esp32 --sleep -3uA", "--sleep"),
         ("bench energy --meter model --fleet emulated:1", "--meter model"),
-        ("bench energy --meter ina228", "needs a board to"),
-        ("bench energy --meter ppk2 --fleet port:/dev/no-such-port", "the port of the ppk2"),
+        ("bench energy --meter ina228:a1", "needs a board to"),
+        ("bench energy --meter ppk2 --fleet port:/dev/no-such-port", "--meter ppk2 needs a port"),
     ],
 )
 def test_a_command_that_cannot_run_says_why_and_writes_nothing(here, tern, command, option):

@@ -36,8 +36,8 @@ def forgotten():
 def test_a_file_that_is_named_before_the_command_brings_its_meter(
     forgotten, recording, tmp_path, tern
 ):
-    words = ["--with", str(METER), "bench", "energy", "--meter", "jsonl", "--json"]
-    words += ["--file", str(recording), "--sessions", str(tmp_path / "sessions")]
+    words = ["--with", str(METER), "bench", "energy", "--meter", f"jsonl:{recording}", "--json"]
+    words += ["--sessions", str(tmp_path / "sessions")]
     result = tern(*words).json
     microjoules = (BUSY - IDLE) * VOLTS * 0.02 * 1e6
     assert result["microjoules_per_report"] == pytest.approx(microjoules, rel=0.01)

@@ -16,6 +16,7 @@ _HOURS_A_YEAR = 365.25 * 24
 _HOURS_A_MONTH = _HOURS_A_YEAR / 12
 # What drains a battery beside the phases of a wake, in `Life.milliampere`.
 SLEEP, SELF_DISCHARGE = "sleep", "self-discharge"
+DEEP_SLEEP = "deepsleep"  # the usual kind of sleep
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class Life:
     """How long a battery lasts, and what drains it.
 
     milliampere: the average current of each phase of a wake, of SLEEP, and of SELF_DISCHARGE. years:
-    until the battery is empty.
+    until the battery is empty. every: seconds from one wake to the next.
     """
 
     milliampere: dict[str, float]
     years: float
+    every: float
 
     @property
     def average(self) -> float:
@@ -108,7 +110,7 @@ class Wakes:
         """
         if interval <= self.awake_s:
             text = f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s"
-            raise UsageError(text, "give a longer --interval-s")
+            raise UsageError(text, "give a longer --every")
 
         # By phase, the average current: the charge of a wake (mA s) over the seconds of an interval.
         milliampere = {name: phase.charge / interval for name, phase in self.phases.items()}
@@ -120,7 +122,7 @@ class Wakes:
         milliampere[SLEEP] = self.sleep * share_asleep
         milliampere[SELF_DISCHARGE] = capacity * self.self_discharge / _HOURS_A_MONTH
         hours_of_life = capacity / sum(milliampere.values())
-        return Life(milliampere, hours_of_life / _HOURS_A_YEAR)
+        return Life(milliampere, hours_of_life / _HOURS_A_YEAR, interval)
 
 
 def figures() -> dict[str, Any]:
@@ -130,7 +132,7 @@ def figures() -> dict[str, Any]:
 
 def load(
     board: str,
-    sleep: str = "deepsleep",
+    sleep: str = DEEP_SLEEP,
     *,
     volts: float | None = None,
     self_discharge: float | None = None,

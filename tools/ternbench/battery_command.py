@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +11,32 @@ from ternbench.battery import Life, Wakes
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
+from ternhost.options import seconds_of
 from terntools.terminal import require_positive
 
 _MAX_MS = 1e9  # of a phase of a wake: eleven days, more than anything that makes sense
 
 
-def add_action(actions: Any) -> None:
+def add_parser(actions: Any) -> None:
     """Add `battery` to the actions of `tern bench`."""
     summary = "model how long a battery lasts on a board that sleeps and wakes for each round"
-    example = """tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000
+    example = """tern bench battery --chip esp32 --every 1h --capacity 2000
     tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png"""
     parser = add_command(actions, "battery", summary, example, _run)
     boards = battery.figures()["boards"]
     sleeps = "; ".join(f"{name}: {', '.join(board['sleeps'])}" for name, board in boards.items())
     add_option(parser, "--chip", "kind of board", required=True, choices=tuple(boards))
-    add_option(parser, "--interval-s S", "seconds from one wake to the next", 3600.0)
-    add_option(parser, "--capacity-mah MAH", "capacity of the battery in mAh", 2000.0)
-    add_option(parser, "--sleep HOW", f"kind of sleep; {sleeps}", "deepsleep")
+    add_option(parser, "--every T", default="1h")
+    add_option(parser, "--capacity MAH", "capacity of the battery in mAh", 2000.0)
+    text = f"kind of sleep ({sleeps}), or the current asleep, such as 90uA"
+    add_option(parser, "--sleep HOW", text, battery.DEEP_SLEEP)
     phases = ", ".join(boards["esp32"]["phases"])
     add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase in milliseconds: {phases}")
     add_option(parser, "--volts V", "voltage of the battery (default: 3.7)", type=float)
     text = "share of the capacity that self-discharge loses in a month"
     text += " (default: 0.025, lithium-ion)"
     add_option(parser, "--self-discharge SHARE", text, type=float)
-    add_option(parser, "--sources", "add the source of each figure")
-    add_option(parser, "--plot FILE.png", "also draw into this file where the charge goes")
+    add_option(parser, "--plot FILE.png")
 
 
 def _times(settings: list[str]) -> dict[str, float]:
@@ -59,20 +60,47 @@ def _times(settings: list[str]) -> dict[str, float]:
 
 def _run(args: argparse.Namespace) -> int:
     """Model the life of a battery by the options, and print the result, and draw it on request."""
-    require_positive(args, "interval_s", "capacity_mah", "volts")
+    require_positive(args, "capacity", "volts")
+    every = seconds_of(args.every, "every")
     self_discharge = args.self_discharge
     if self_discharge is not None and not 0 <= self_discharge < 1:
         text = f"--self-discharge must be a share from 0 to below 1, not {self_discharge:g}"
         raise UsageError(text)
-    wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=self_discharge)
-    wakes = wakes.with_ms(_times(args.awake_ms))
-    life = wakes.life(args.capacity_mah, args.interval_s)
+    wakes = _wakes(args).with_ms(_times(args.awake_ms))
+    life = wakes.life(args.capacity, every)
     result = _result(args, wakes, life)
     if args.plot:
         _draw(args, life)
         result["plot"] = args.plot
     print_result(result, _text(args, wakes, life), args.json)
     return errors.OK
+
+
+def _wakes(args: argparse.Namespace) -> Wakes:
+    """Return the board's wakes and sleep, with the current asleep that --sleep names, if it is one."""
+    battery_figures = {"volts": args.volts, "self_discharge": args.self_discharge}
+    microampere = _microampere(args.sleep)
+    if microampere is None:
+        return battery.load(args.chip, args.sleep, **battery_figures)
+    wakes = battery.load(args.chip, **battery_figures)
+    return replace(wakes, sleep=microampere / 1000, sleep_source="given", longest=None)
+
+
+def _microampere(sleep: str) -> float | None:
+    """Return the current that --sleep names, such as 90uA, in microamperes; None for a kind of sleep.
+
+    Raises UsageError for a current that is none.
+    """
+    number, unit, rest = sleep.partition("uA")
+    if not unit or rest:
+        return None
+    try:
+        microampere = float(number)
+    except ValueError:
+        microampere = math.nan
+    if not 0 <= microampere < math.inf:
+        raise UsageError(f"--sleep must be a current of 0 or more, not {sleep!r}", "such as 90uA")
+    return microampere
 
 
 def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any]:
@@ -86,8 +114,8 @@ def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any
     return {
         "board": args.chip,
         "sleep": args.sleep,
-        "interval_s": args.interval_s,
-        "capacity_mah": args.capacity_mah,
+        "every": life.every,
+        "capacity": args.capacity,
         "volts": wakes.volts,
         "awake_s": wakes.awake_s,
         "milliampere_seconds_a_wake": wakes.charge,
@@ -113,7 +141,7 @@ def _draw(args: argparse.Namespace, life: Life) -> None:
 
     path = Path(args.plot)
     canvas.check_place(path)
-    name = f"{args.chip}, {args.sleep}, every {args.interval_s:g} s"
+    name = f"{args.chip}, {args.sleep}, every {life.every:g} s"
     panel = plots.Panel(
         title="Where a battery's charge goes (modelled)",
         unit="microampere on average",
@@ -128,8 +156,8 @@ def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
 
     wakes: the currents and durations of the board. life: the battery's life with them.
     """
-    interval = f"a wake every {args.interval_s:g} s"
-    supply = f"{args.capacity_mah:g} mAh at {wakes.volts:g} V"
+    interval = f"a wake every {life.every:g} s"
+    supply = f"{args.capacity:g} mAh at {wakes.volts:g} V"
     years = f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average"
     lines = [
         f"{wakes.name}, {interval}, {supply}: {years}",
@@ -137,15 +165,12 @@ def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
     ]
     sleep_words = f"{args.sleep}, asleep"
     lines += _charge_lines(wakes, life, sleep_words)
-    if wakes.longest is not None and args.interval_s > wakes.longest:
+    if wakes.longest is not None and life.every > wakes.longest:
         longest_words = f"{wakes.longest:g} s at a time"
         lines.append(
             f"  it cannot sleep longer than {longest_words}: it would wake in between, and sleep again"
         )
-    if args.sources:
-        lines += _source_lines(wakes, sleep_words)
-    else:
-        lines.append("  --sources adds where each figure is from")
+    lines.append("  --json has the source of each figure")
     return "\n".join(lines)
 
 
@@ -164,15 +189,4 @@ def _charge_lines(wakes: Wakes, life: Life, sleep_words: str) -> list[str]:
     lost_microampere = 1000 * life.milliampere[battery.SELF_DISCHARGE]
     lines.append(f"  {sleep_words:46} {sleep_microampere:9.1f} uA")
     lines.append(f"  {battery.SELF_DISCHARGE:46} {lost_microampere:9.1f} uA")
-    return lines
-
-
-def _source_lines(wakes: Wakes, sleep_words: str) -> list[str]:
-    """Return a line about the source of each number. sleep_words: the kind of sleep, for people."""
-    lines = []
-    for name, phase in wakes.phases.items():
-        lines.append(f"  {name}: {phase.source}")
-    lines.append(f"  {sleep_words}: {wakes.sleep_source}")
-    percent = f"{100 * wakes.self_discharge:g} %"
-    lines.append(f"  {battery.SELF_DISCHARGE}: {percent} of its capacity a month")
     return lines

@@ -13,6 +13,7 @@ from typing import Any
 
 from ternbench import latency
 from ternbench.cases import Case
+from ternbench.meters import choice
 from ternbench.subjects import BoardSubject, subject
 from ternhost import errors
 from ternhost.cli import main
@@ -21,7 +22,6 @@ from terntools.boards import deploy
 from terntools.testing.hardware import MappedBoard
 
 _HEAP_DIMENSION = 100  # coordinates of the report whose memory is measured
-_READS_NO_BOARD = ("csv", "model")  # values of --meter that cannot see a board in deep sleep
 
 
 def of_reports(board: MappedBoard) -> dict[str, float]:
@@ -63,18 +63,15 @@ def of_meter(board: MappedBoard) -> dict[str, float]:
 
 
 def _bench_energy(board: MappedBoard, folder: str) -> dict[str, Any]:
-    """Run `tern bench energy` with the options of the board's meter, and return its result.
+    """Run `tern bench energy` with the board's meter, and return its result.
 
     folder: where the command writes its files. Raises TernError if it fails.
     """
+    assert board.meter is not None  # `tern hil` skips a figure of a meter otherwise
     command = ["bench", "energy", "--json", "--sessions", folder, "--fleet", board.fleet]
-    for name, value in board.meter.items():
-        if value is True:
-            command.append(f"--{name}")
-        else:
-            command.append(f"--{name}={value}")
+    command.append(f"--meter={board.meter}")
     expected_figures = {expectation.figure for expectation in board.expect}
-    can_see_sleep = board.meter.get("meter") not in _READS_NO_BOARD
+    can_see_sleep = choice.parse(board.meter).meter.needs_board
     if "asleep-ua" in expected_figures and can_see_sleep:
         command.append("--asleep")
 

@@ -10,10 +10,8 @@ import numpy as np
 from ternbench import traces
 from ternbench.traces import Trace, Window
 from ternhost.errors import TernError
-from ternhost.options import require
 
 MIN_WINDOWS = 5
-_SECONDS_A_DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -107,37 +105,3 @@ def _medians(windows: Sequence[Window], idle_watts: float) -> tuple[float, float
     net_joules = median(window.joules - idle_watts * window.seconds for window in windows)
     seconds = median(window.seconds for window in windows)
     return gross_joules, net_joules, seconds
-
-
-@dataclass(frozen=True)
-class Duty:
-    """What a battery has to supply, again and again: a report, and sleep until the next report.
-
-    microjoules: the energy of a report. sleep_milliwatts: the power between reports. every: seconds
-    from one report to the next. report_seconds: how long a report takes.
-    """
-
-    microjoules: float
-    sleep_milliwatts: float
-    every: float
-    report_seconds: float = 0.0
-
-    @property
-    def watts(self) -> float:
-        """The average power in watts. Raises UsageError if a report takes longer than `every`."""
-        condition = f"more than the {self.report_seconds:.3f} s that a report takes"
-        fits = self.every > self.report_seconds >= 0
-        require(fits, "every", condition, f"{self.every:g}")
-        report_joules = self.microjoules * 1e-6
-        sleep_joules = self.sleep_milliwatts * 1e-3 * (self.every - self.report_seconds)
-        return (report_joules + sleep_joules) / self.every
-
-
-def battery_days(milliampere_hours: float, volts: float, duty: Duty) -> float:
-    """Return how many days a battery lasts if it only does its duty, without self-discharge.
-
-    milliampere_hours: its capacity. Raises UsageError if a report takes longer than the time
-    between two reports.
-    """
-    joules = milliampere_hours * 3.6 * volts  # 1 mAh is 3.6 coulomb
-    return joules / duty.watts / _SECONDS_A_DAY

@@ -11,6 +11,7 @@ from ternhost.command import add_command, add_option
 from ternhost.learn import projections
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
+from ternhost.words import HELP
 from terntools.boards import devices
 from terntools.sessions import Session, SessionProgress
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ternbench.plots import Panel
 
 
-def add_action(actions: Any) -> None:
+def add_parser(actions: Any) -> None:
     """Add `latency` to the actions of `tern bench`."""
     summary = "measure how long a report takes on a board, and where the time goes"
     example = """tern bench latency --fleet pico-emulated:1 --json
@@ -28,26 +29,22 @@ def add_action(actions: Any) -> None:
     tern bench latency --fleet xtensa-emulated:1"""
     parser = add_command(actions, "latency", summary, example, _run)
     add_options(parser)
+    explanation = """The fleet is one board. rv32-emulated:1 (ESP32-C3) and xtensa-emulated:1 (ESP32)
+count instructions, and give the least time of a chip."""
+    parser.epilog = f"{explanation}\n{parser.epilog}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe a report, which `tern bench energy` has as well."""
     case = Case()
     models = tuple(LINEAR_MODELS)
-    text = (
-        "an emulated board: pico-emulated:1 or emulated:1; for latency also rv32-emulated:1 "
-        "(ESP32-C3) and xtensa-emulated:1 (ESP32), which count instructions and give the least "
-        "time of a chip"
-    )
-    devices.add_board_or_fleet(parser, text, "pico-emulated:1")
-    text = "mechanism of a report"
-    add_option(parser, "--mechanism NAME", text, case.mechanism, choices=mechanisms.NAMES)
-    add_option(parser, "--epsilon E", "epsilon of a report", case.epsilon)
-    add_option(parser, "--d D", "number of coordinates", case.d)
-    add_option(parser, "--k K", "number of coordinates in the report", case.k)
-    add_option(parser, "--model", "model whose gradient is reported", case.model, choices=models)
-    text = "write log, JSON and pictures to a new folder in DIR"
-    add_option(parser, "--sessions DIR", text, "sessions")
+    devices.add_board_or_fleet(parser, HELP["fleet"], "pico-emulated:1")
+    add_option(parser, "--mechanism NAME", default=case.mechanism, choices=mechanisms.NAMES)
+    add_option(parser, "--epsilon E", default=case.epsilon)
+    add_option(parser, "--d D", default=case.d)
+    add_option(parser, "--k K", default=case.k)
+    add_option(parser, "--model", default=case.model, choices=models)
+    add_option(parser, "--sessions DIR", default="sessions")
 
 
 def case_of(args: argparse.Namespace) -> Case:

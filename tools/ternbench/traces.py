@@ -139,7 +139,7 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
         clipped_windows = _count_touched(trace, windows, clipped_samples)
         if clipped_windows:
             text = f"the current exceeds the meter's range in {clipped_windows} of {len(windows)} windows"
-            hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
+            hint = "use a smaller shunt, a wider range, or a meter for larger currents"
             raise TernError(text, hint)
 
     if trace.ranges is not None:

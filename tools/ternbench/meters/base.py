@@ -1,15 +1,30 @@
-"""What a meter is: a way to find the energy of a report, for `tern bench energy --meter NAME`."""
+"""What a meter is: a way to find the energy of a report, for `tern bench energy --meter METER`."""
 
 from __future__ import annotations
 
-import argparse
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from ternbench.cases import Case
 from ternbench.energy import ReportEnergy
+from ternhost.options import Option
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0. Raises ValueError for any other text."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise ValueError
+    return number
+
+
+# Settings of several meters. `positive` is the type of those that are above 0.
+VOLTS = Option("volts", "supply voltage in V", positive, "VOLTS")
+MARKER = Option("marker", "the board's pin that marks reports", int, "PIN", shown="a Pico's GP15")
+ACTIVE_LOW = Option("active_low", "the marker pin is low during a window", bool, default=False)
 
 
 @dataclass(frozen=True)
@@ -48,23 +63,28 @@ class Finding:
 class Meter(ABC):
     """A way to find the energy of a report; a subclass is registered in `ternbench.meters.METERS`.
 
+    about: what it is, in a line. place: the word for what --meter names after the colon, PORT or
+    FILE; empty for nothing. example: such a port or file. settings: what users can set, by options
+    whose names are keys of the mapping that `opened` gets.
+
     An instrument that records a board derives from `instrument.Instrument`, a file that another
     program recorded from `recording.Recording`.
     """
 
     # Whether the meter works only with a board that is connected to it and to this computer.
     needs_board: ClassVar[bool] = True
-
-    @classmethod
-    def add_options(cls, options: argparse._ArgumentGroup) -> None:
-        """Add the options of `tern bench energy` that only this meter has."""
+    about: ClassVar[str] = "a meter"
+    place: ClassVar[str] = ""
+    example: ClassVar[str] = ""
+    settings: ClassVar[Sequence[Option]] = ()
 
     @classmethod
     @abstractmethod
-    def from_options(cls, args: argparse.Namespace) -> Self:
-        """Return the meter that the options of `tern bench energy` describe, ready for use.
+    def opened(cls, place: str, settings: Mapping[str, Any]) -> Self:
+        """Return the meter at this place, ready for use.
 
-        Raises UsageError for options that do not fit, and DeviceError if the meter does not answer.
+        settings: the values of those settings that were given, by name. Raises UsageError for
+        values that do not fit, and DeviceError if the meter does not answer.
         """
 
     @abstractmethod

@@ -37,7 +37,10 @@ class Column:
 
 
 class CsvExport(Recording):
-    """The CSV file of --file."""
+    """A CSV file."""
+
+    about = "a recording that the program of any instrument has exported"
+    example = "export.csv"
 
     def read(self) -> Trace:
         return read(self.path, self.volts)
@@ -56,7 +59,9 @@ def read(path: Path, volts: float | None = None) -> Trace:
         hint = "name them in the first row, with units: time_s,current_a,voltage_v,marker"
         raise UsageError(text, hint)
     if "voltage" not in columns and volts is None:
-        raise UsageError(f"{path} has no voltage", hint="name the supply's: --volts 3.3")
+        raise UsageError(
+            f"{path} has no voltage", hint="name the supply's: --meter csv:FILE,volts=3.3"
+        )
     if "marker" not in columns:
         hint = "record the board's marker pin as a digital input"
         raise UsageError(f"{path} has no marker", hint)

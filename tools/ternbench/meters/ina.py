@@ -6,21 +6,23 @@ bus voltage and of the voltage across the shunt, both as i32. Bit 30 of the bus 
 marker.
 """
 
-import argparse
 import binascii
 import contextlib
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ternbench.meters import ports
+from ternbench.meters.base import positive
 from ternbench.meters.instrument import Instrument
 from ternbench.traces import LOST_HINT, Trace
 from ternhost.errors import DeviceError
+from ternhost.options import Option
+from ternhost.reach.ports import names
 from terntools.boards.repl import Repl
 
 LOGGER = Path(__file__).with_name("ina_logger.py")
@@ -53,10 +55,19 @@ CHIPS = {
 }
 
 
+_SHUNT = Option(
+    "shunt", "shunt resistance in ohms", positive, "OHMS", shown="ina226: 0.1, ina228: 0.015"
+)
+
+
 class Ina226(Instrument):
     """A second Pico at the port `port`, whose program reads the chip at a shunt of `ohms`."""
 
     kind: ClassVar[str] = "ina226"
+    about = "an INA226 that a second Pico reads, at the port of that Pico"
+    place = "PORT"
+    example = "a1"
+    settings = (_SHUNT, *Instrument.settings)
 
     def __init__(self, port: str, ohms: float | None = None) -> None:
         self.chip = CHIPS[self.kind]
@@ -65,13 +76,8 @@ class Ina226(Instrument):
         self._ohms = self.chip.usual_ohms if ohms is None else ohms
 
     @classmethod
-    def add_options(cls, options: argparse._ArgumentGroup) -> None:
-        text = "ina226, ina228: shunt resistance (default: 0.1, 0.015)"
-        options.add_argument("--shunt", metavar="OHMS", type=float, help=text)
-
-    @classmethod
-    def from_options(cls, args: argparse.Namespace) -> Self:
-        return cls(ports.meter_port(args), args.shunt)
+    def opened(cls, place: str, settings: Mapping[str, Any]) -> Self:
+        return cls(names.resolve(place), settings.get("shunt"))
 
     def record(self, seconds: float) -> Trace:
         """Record for so many seconds with the program on the second Pico, and decode what it sends.
@@ -98,10 +104,7 @@ class Ina228(Ina226):
     """The same with an INA228, whose registers have more bits."""
 
     kind = "ina228"
-
-    @classmethod
-    def add_options(cls, options: argparse._ArgumentGroup) -> None:
-        """The option --shunt is added once, by Ina226."""
+    about = "an INA228 that a second Pico reads, at the port of that Pico"
 
 
 def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:

@@ -2,17 +2,20 @@
 
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from ternbench import energy, latency, subjects, traces
 from ternbench.cases import Case
 from ternbench.energy import ReportEnergy
-from ternbench.meters.base import Finding, Meter, Task
+from ternbench.meters.base import ACTIVE_LOW, MARKER, Finding, Meter, Task
 from ternbench.traces import Trace
 from ternhost.errors import TernError, UsageError
+from ternhost.options import Option
 
 _SESSIONS = 5  # recordings, of which the one with the median energy counts
 _SECONDS = 12.0  # that the board works in a recording
@@ -24,6 +27,7 @@ class Instrument(Meter):
     """An instrument in the board's supply, with an input for the board's marker pin."""
 
     source: str  # such as "measured with a Joulescope"
+    settings: ClassVar[Sequence[Option]] = (MARKER, ACTIVE_LOW)
 
     @abstractmethod
     def record(self, seconds: float) -> Trace:
@@ -38,7 +42,7 @@ class Instrument(Meter):
             bench = latency.Bench(device)
             bench.prepare(task.case)
             if not device.call("has_marker()"):
-                hint = "wire one to the meter and name it: --marker 4"
+                hint = "wire one to the meter and name it: --meter NAME,marker=4"
                 raise UsageError("no pin of this board marks the windows", hint)
 
             reports = []

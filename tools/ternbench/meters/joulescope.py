@@ -4,8 +4,8 @@ The package has the licence Apache-2.0 and is in tern's extra `energy`. The mark
 which a JS110 sends as the lowest bit of its raw current samples.
 """
 
-import argparse
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -14,16 +14,27 @@ from ternbench.meters.instrument import Instrument
 from ternbench.traces import Trace
 from ternhost import extras
 from ternhost.errors import DeviceError
+from ternhost.options import Option
 
 _SIGNALS = ["current", "voltage", "current_lsb", "current_range"]
 RANGES = {"2A": 2.0, "180mA": 0.18, "18mA": 0.018, "1.8mA": 0.0018}  # amperes
 _DEVICE_RANGES = {"2A": "2 A", "180mA": "180 mA", "18mA": "18 mA", "1.8mA": "1.8 mA"}
 
 
+_RANGE = Option(
+    "range",
+    f"fixed range of the current: {', '.join(RANGES)}",
+    metavar="RANGE",
+    choices=tuple(RANGES),
+)
+
+
 class Joulescope(Instrument):
     """The only Joulescope that is plugged into this computer."""
 
     source = "measured with a Joulescope"
+    about = "the Joulescope JS110 or JS220 that is plugged in"
+    settings = (_RANGE, *Instrument.settings)
 
     def __init__(self, fixed_range: str | None = None) -> None:
         """Find the Joulescope.
@@ -42,13 +53,8 @@ class Joulescope(Instrument):
             raise DeviceError(text, hint="plug in exactly one") from error
 
     @classmethod
-    def add_options(cls, options: argparse._ArgumentGroup) -> None:
-        text = "joulescope: fixed range of the current"
-        options.add_argument("--range", choices=tuple(RANGES), help=text)
-
-    @classmethod
-    def from_options(cls, args: argparse.Namespace) -> Self:
-        return cls(args.range)
+    def opened(cls, place: str, settings: Mapping[str, Any]) -> Self:
+        return cls(settings.get("range"))
 
     def record(self, seconds: float) -> Trace:
         """Record for so many seconds, in the fixed range if there is one."""

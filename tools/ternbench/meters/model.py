@@ -1,6 +1,5 @@
 """Models the energy of a report without a meter, from a board's times and datasheet currents."""
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
@@ -19,9 +18,10 @@ class DatasheetModel(Meter):
     """Times reports on a board, and computes their energy with `current_model`."""
 
     needs_board = False  # an emulated Pico does as well
+    about = "no meter: the times of the board, and currents of datasheets"
 
     @classmethod
-    def from_options(cls, args: argparse.Namespace) -> Self:
+    def opened(cls, place: str, settings: Mapping[str, Any]) -> Self:
         return cls()
 
     def find(self, task: Task) -> Finding:

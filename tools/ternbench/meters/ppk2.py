@@ -9,17 +9,19 @@ unused, 6 bits of a counter, 8 bits of the digital inputs. Source: SerialDevice 
 pc-nrfconnect-ppk.
 """
 
-import argparse
 import time
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from ternbench.meters import ports
+from ternbench.meters.base import VOLTS
 from ternbench.meters.instrument import Instrument
 from ternbench.traces import LOST_HINT, MAX_LOST, Bools, Ints, Trace
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
+from ternhost.options import Option
+from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, open_port
 
 RATE = 100_000.0  # samples a second
@@ -33,9 +35,16 @@ _INPUTS_SHIFT = 24
 _CLIPPED = 3  # successive samples at full scale: a change to the next range takes fewer
 
 
+_NO_SUPPLY = Option("no_supply", "only measure: the board has its own supply", bool, default=False)
+
+
 class Ppk2(Instrument):
     """A Power Profiler Kit II at a serial port."""
 
+    about = "a Power Profiler Kit II at a port, which supplies the board"
+    place = "PORT"
+    example = "a1"
+    settings = (VOLTS, _NO_SUPPLY, *Instrument.settings)
     source = "measured with a Power Profiler Kit II"
 
     def __init__(self, port: str, volts: float = _DEFAULT_VOLTS, supply: bool = True) -> None:
@@ -47,7 +56,7 @@ class Ppk2(Instrument):
         """
         extras.require("ppk2_api")
         if not 0.8 <= volts <= 5.0:
-            raise UsageError(f"--volts must be 0.8 to 5 for a Power Profiler Kit II, not {volts:g}")
+            raise UsageError(f"volts must be 0.8 to 5 for a Power Profiler Kit II, not {volts:g}")
         self._volts = volts
         self._kit: Any = _open_kit(port)
         if supply:
@@ -58,14 +67,10 @@ class Ppk2(Instrument):
         self._kit.toggle_DUT_power("ON")
 
     @classmethod
-    def add_options(cls, options: argparse._ArgumentGroup) -> None:
-        text = "ppk2: only measure; the board has its own supply"
-        options.add_argument("--no-supply", action="store_true", help=text)
-
-    @classmethod
-    def from_options(cls, args: argparse.Namespace) -> Self:
-        volts = args.volts or _DEFAULT_VOLTS
-        return cls(ports.meter_port(args), volts, supply=not args.no_supply)
+    def opened(cls, place: str, settings: Mapping[str, Any]) -> Self:
+        volts = settings.get("volts", _DEFAULT_VOLTS)
+        has_own_supply = settings.get("no_supply", False)
+        return cls(names.resolve(place), volts, supply=not has_own_supply)
 
     def record(self, seconds: float) -> Trace:
         """Record for so many seconds. Raises DeviceError if too many samples were lost.

@@ -1,21 +1,36 @@
 """Finds the energy of a report in a file in which another program has recorded an instrument."""
 
-import argparse
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from ternbench import energy
-from ternbench.meters.base import Finding, Meter, Task
+from ternbench.meters.base import ACTIVE_LOW, VOLTS, Finding, Meter, Task
 from ternbench.meters.instrument import bars_of
 from ternbench.traces import Trace
-from ternhost.errors import UsageError
+from ternhost.options import Option
+
+
+def _count(text: str) -> int:
+    """Read a whole number above 0. Raises ValueError for any other text."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_REPORTS = Option("reports", "number of reports in a window", _count, "N", default=1)
 
 
 class Recording(Meter):
-    """The file of --file. A subclass reads one format."""
+    """A file with a recording. A subclass reads one format."""
 
     needs_board = False
+    about = "a recording in a file"
+    place = "FILE"
+    example = "recording.csv"
+    settings: ClassVar[Sequence[Option]] = (VOLTS, _REPORTS, ACTIVE_LOW)
 
     def __init__(self, path: Path, reports_per_window: int, volts: float | None) -> None:
         """Remember which file to read; `read` opens it.
@@ -28,11 +43,8 @@ class Recording(Meter):
         self.volts = volts
 
     @classmethod
-    def from_options(cls, args: argparse.Namespace) -> Self:
-        if args.file is None:
-            text = f"--meter {args.meter} needs a --file to read"
-            raise UsageError(text, hint=f"such as --file export.{args.meter}")
-        return cls(args.file, args.reports, args.volts)
+    def opened(cls, place: str, settings: Mapping[str, Any]) -> Self:
+        return cls(Path(place), settings.get("reports", 1), settings.get("volts"))
 
     @abstractmethod
     def read(self) -> Trace:

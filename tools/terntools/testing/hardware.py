@@ -49,7 +49,7 @@ class MappedBoard:
     serial: its port; None for an emulated board. baud: the speed of the port. fixtures: what is wired
     to it, by names that tests ask for. notes: for people. power: "hub" and "port" of the USB socket
     that uhubctl switches. power_script: another command that switches its power; it gets "off" or "on"
-    as its last argument. meter: options of `tern bench energy`. expect: what its figures, such as the
+    as its last argument. meter: the value of --meter of `tern bench energy`. expect: what its figures, such as the
     latency of a report, should be.
     """
 
@@ -61,7 +61,7 @@ class MappedBoard:
     notes: str = ""
     power: dict[str, Any] = field(default_factory=dict)
     power_script: str | None = None
-    meter: dict[str, Any] = field(default_factory=dict)
+    meter: str | None = None
     expect: tuple[Expectation, ...] = ()
 
     @property
@@ -210,13 +210,13 @@ def _power_of(entry: dict[str, Any], place: str) -> dict[str, Any]:
     return power
 
 
-def _meter_of(entry: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the options of a board's meter; empty if its entry names none.
+def _meter_of(entry: dict[str, Any], place: str) -> str | None:
+    """Return a board's meter, as --meter of `tern bench energy` names it; None if it has none.
 
     place: where the entry is, for errors. Raises UsageError.
     """
-    meter = entry.get("meter") or {}
-    if not isinstance(meter, dict):
-        hint = "meter: {meter: ppk2}"
-        raise UsageError(f"{place}: meter has options of tern bench energy", hint)
+    meter = entry.get("meter")
+    if meter is not None and not isinstance(meter, str):
+        hint = "such as meter: ppk2:a1,volts=3.3"
+        raise UsageError(f"{place}: meter is a value of tern bench energy --meter", hint)
     return meter
