@@ -10,13 +10,16 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
+import ternhost
 from ternhost import errors
 from ternhost.cli import everywhere, tree
 from ternhost.cli.parser import subparsers_of
 from ternhost.datasets.sources import Source
-from ternhost.options import flag
+from ternhost.learn.base import ALGORITHMS
+from ternhost.options import flag, options_of
 from ternhost.privacy.mechanism import Mechanism
 from ternhost.registry import Registry
 
@@ -40,6 +43,7 @@ def pages() -> dict[str, str]:
     made = {
         f"{FOLDER}/commands.md": commands_page(parser),
         f"{FOLDER}/names.md": names_page(),
+        f"{FOLDER}/learners.md": learners_page(),
     }
     for name, command in subparsers_of(parser).items():
         made[f"{FOLDER}/commands/{name}.md"] = command_page(command)
@@ -132,6 +136,40 @@ def spelling(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
     """How an option or an argument is written on a command line, as code."""
     words = formatter._format_action_invocation(action)
     return f"`{words}`".replace("|", r"\|")
+
+
+# Learners in Python.
+
+
+def learners_in_python() -> dict[str, type[Any]]:
+    """The public classes of ternhost whose fields are options, by name."""
+    found = {}
+    for name in ternhost.__all__:
+        thing = getattr(ternhost, name)
+        if isinstance(thing, type) and is_dataclass(thing) and options_of(thing):
+            found[name] = thing
+    return found
+
+
+def learners_page() -> str:
+    """The page that lists the parameters of the learners, and of what goes with them."""
+    summaries = {learner.Options: learner.about for learner in ALGORITHMS.values()}
+    parts = [
+        "# Learners in Python",
+        NOTE,
+        "The parameters of these classes are given by name, as in `FedSGD(epsilon=2)`. On a command"
+        " line they are options of the same names.",
+    ]
+    for name, cls in learners_in_python().items():
+        summary = summaries.get(cls) or first_sentence(inspect.getdoc(cls) or "")
+        rows = []
+        for option in options_of(cls):
+            text = option.help_text().replace("%%", "%")  # argparse wants each % twice
+            rows.append(f"| `{option.name}` | {cell(text)} |")
+        table_of_class = table("parameter", "meaning", rows)
+        sentence = f"{summary[:1].upper()}{summary[1:].rstrip('.')}."
+        parts += [f"## {name}", escaped(sentence), table_of_class]
+    return "\n\n".join(parts) + "\n"
 
 
 # What has a name.

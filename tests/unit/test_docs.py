@@ -4,6 +4,7 @@
 """
 
 import argparse
+import json
 import pydoc
 import re
 import shlex
@@ -16,6 +17,7 @@ import yaml
 from harness.pages import anchors
 
 import ternhost
+from ternhost.cli import everywhere
 from ternhost.cli.parser import subparsers_of
 from ternhost.cli.tree import build_parser
 from ternhost.extensions import EXTENSIONS
@@ -29,6 +31,8 @@ PAGES = sorted(
 NOT_ON_THE_SITE = {"tests", "host", "tools"}
 # One entry of the Python reference describes all errors.
 ERRORS = vars(ternhost.errors)
+MEASURED = json.loads((ROOT / "docs/measured.json").read_text())
+OF_EVERY_COMMAND = {everywhere.JSON, everywhere.QUIET, everywhere.WITH}
 # The pages name these options of other programs.
 OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
@@ -83,7 +87,8 @@ def test_what_the_python_reference_names_exists(python_names):
 
 
 def test_the_python_reference_has_every_public_name(python_names):
-    described = {*map(id, python_names), *map(id, ERRORS.values())}
+    learners = reference_pages.learners_in_python().values()
+    described = {*map(id, python_names), *map(id, learners), *map(id, ERRORS.values())}
     public = {name: getattr(ternhost, name) for name in ternhost.__all__}
     assert [name for name, thing in public.items() if id(thing) not in described] == []
 
@@ -107,10 +112,12 @@ def test_the_page_of_a_command_has_every_option_of_it(parser):
 
 
 @pytest.mark.parametrize("heading", reference_pages.REGISTRIES)
-def test_the_page_of_names_has_entries_under_each_heading(heading):
+def test_the_page_of_names_describes_the_entries_under_each_heading(heading):
     page = reference_pages.names_page()
     section = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    assert len(re.findall(r"^\| `\S+` \|", section, re.MULTILINE)) > 1
+    described = re.findall(r"^\| `\S+` \| (.*) \|$", section, re.MULTILINE)
+    assert len(described) > 1
+    assert all(described)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +145,32 @@ def test_commands_can_be_parsed(path, parser):
     for words in commands(text):
         # Help ends the parser; options of a file (--with) are tried in test_docs_tried.
         if not {"--help", "--version", "--with"} & {*words}:
-            assert parser.parse_args(words).func, words
+            assert parser.parse_args(everywhere.taken_from(words).words).func, words
+
+
+def measured_tables():
+    """The tables of the pages whose cells were measured: their names and their rows of cells."""
+    for path in PAGES:
+        marked = re.findall(r"^<!-- measured: (\S+) -->\n((?:\|.*\n)+)", path.read_text(), re.M)
+        for table, text in marked:
+            head, _, *rows = text.splitlines()
+            yield table, [[cell.strip() for cell in row[1:-1].split("|")] for row in (head, *rows)]
+
+
+def test_measured_tables_are_those_of_the_file():
+    """docs/measured.json has the numbers that were measured, and the commands that measure them."""
+    on_pages = {}
+    for table, rows in measured_tables():
+        on_pages[table] = rows
+    assert on_pages == {table: entry["table"] for table, entry in MEASURED.items()}
+
+
+@pytest.mark.parametrize("table", MEASURED)
+def test_commands_that_measured_a_table_can_be_parsed(table, parser):
+    if missing_commands(parser) or EXTENSIONS.missing:
+        pytest.skip("a package was taken away, with its commands and options")
+    for command in MEASURED[table]["commands"]:
+        assert parser.parse_args(command.split()).func, command
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -146,4 +178,6 @@ def test_options_that_are_named_exist(path, parser):
     if missing_commands(parser) or EXTENSIONS.missing:
         pytest.skip("a package was taken away, with its options")
     codes = " ".join(re.findall(r"`[^`]+`", path.read_text()))
-    assert {*re.findall(r"(?<!\w)--[a-z][\w-]*", codes)} - options(parser) <= OTHERS
+    assert {*re.findall(r"(?<!\w)--[a-z][\w-]*", codes)} - options(
+        parser
+    ) - OF_EVERY_COMMAND <= OTHERS
