@@ -253,6 +253,10 @@ TWO_CHIPS = ONE_CHIP + uf2_file(PROGRAM, uf2.RP2350_ARM)  # as picotool makes th
 CHIP_AND_ABSOLUTE = uf2_file(PROGRAM, uf2.RP2350_ARM) + uf2_file(PROGRAM, 0xE48BFF57, 0x10200000)
 
 
+def test_a_written_uf2_file_has_the_whole_firmware():
+    assert uf2.file_of(PROGRAM) == ONE_CHIP
+
+
 @pytest.mark.parametrize(
     "data",
     [

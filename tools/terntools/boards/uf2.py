@@ -94,6 +94,29 @@ class _Block:
     count: int  # of the blocks for its family
 
 
+def file_of(firmware: bytes) -> bytes:
+    """Return a UF2 file for an RP2040.
+
+    firmware: the content of its flash, from the start of the flash on.
+    """
+    starts = range(0, len(firmware), _PAGE_BYTES)
+    blocks = []
+    for number, start in enumerate(starts):
+        page = firmware[start : start + _PAGE_BYTES].ljust(_PAGE_BYTES, _ERASED)
+        head = struct.pack(
+            _HEAD,
+            *_MAGIC,
+            _FAMILY_PRESENT,
+            FLASH_START + start,
+            _PAGE_BYTES,
+            number,
+            len(starts),
+            RP2040,
+        )
+        blocks.append((head + page).ljust(_MAGIC_END_AT, b"\0") + struct.pack("<I", _MAGIC_END))
+    return b"".join(blocks)
+
+
 def read(data: bytes, name: str = "the file") -> Image:
     """Read the image in a UF2 file for a Pico.
 

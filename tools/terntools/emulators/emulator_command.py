@@ -2,12 +2,15 @@
 
 import argparse
 import contextlib
+import sys
+import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ternhost import errors
-from ternhost.command import add_command, add_group, add_option, print_result
+from ternhost.command import add_command, add_group, add_option, print_line, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators import catalogue, micropython, pico, qemu
@@ -40,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(build, "--what LIST", text, "device")
 
     example = "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
-    example += "tern emulator run --flash new.bin --blank --volume boot"
+    example += "tern emulator run --blank"
     run = add_command(
         actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run
     )
@@ -48,10 +51,11 @@ def add_parser(subparsers: Any) -> None:
     add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
     text = "file that keeps its flash, made if it is missing (default: none)"
     add_option(run, "--flash FILE", text, type=Path)
-    add_option(
-        run, "--volume DIR", "folder that shows the volume of a Pico's USB boot loader", type=Path
+    text = (
+        "folder that stands for the drive of a Pico's boot loader (default with --blank: a new one)"
     )
-    text = "leave a new flash empty: a Pico's boot loader waits for 'tern board up' with the same --volume"
+    add_option(run, "--volume DIR", text, type=Path)
+    text = "leave a new flash empty: a Pico's boot loader waits for a firmware, which is provided"
     add_option(run, "--blank", text)
 
     summary = "list the builds and the MicroPython interpreters that tern finds and uses"
@@ -83,15 +87,43 @@ def _run(args: argparse.Namespace) -> int:
     if args.what != catalogue.PICO and (args.blank or args.volume is not None):
         text = f"--blank and --volume need a Pico, not {args.what}"
         raise UsageError(text, hint="no other emulated board has a boot loader")
-    if args.blank and args.volume is None:
-        text = "--blank needs --volume DIR, the folder in which the boot loader shows up"
-        raise UsageError(text, hint="such as --volume boot")
-    with heeding_interrupts(), _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
-        print_result({"port": board.url}, board.url, args.json)
-        while board.is_running:
-            time.sleep(0.2)
-        raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
+    with (
+        heeding_interrupts(),
+        tempfile.TemporaryDirectory(prefix="tern-blank-") as folder,
+    ):
+        flashing: dict[str, str] = {}  # options with which a blank Pico is flashed
+        if args.blank:
+            flashing = _prepare_flashing(args, Path(folder))
+        with _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
+            print_result({"port": board.url, **flashing}, board.url, args.json)
+            if not args.quiet:
+                _print_next_step(board.url, flashing)
+            while board.is_running:
+                time.sleep(0.2)
+            raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
     return errors.OK
+
+
+def _print_next_step(url: str, flashing: Mapping[str, str]) -> None:
+    """Print how the board becomes a member of a fleet, on standard error.
+
+    url: its port. flashing: the options with which a blank Pico is flashed.
+    """
+    options = "".join(f" --{name} {value}" for name, value in flashing.items())
+    example = f"tern board up {url}{options} --store fleet.sqlite --device 1 --data flights"
+    print_line(f"in another terminal, such as: {example}", sys.stderr)
+
+
+def _prepare_flashing(args: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """Write a firmware file for a blank Pico, and choose the folder of its drive if none is named.
+
+    folder: where both are. Returns the options of `tern board up` that name them.
+    """
+    if args.volume is None:
+        args.volume = folder / "drive"
+    firmware = folder / "micropython.uf2"
+    firmware.write_bytes(pico.firmware_file())
+    return {"firmware": str(firmware), "volume": str(args.volume)}
 
 
 def _booted(args: argparse.Namespace) -> EmulatedMachine:

@@ -18,6 +18,7 @@ from typing import Any
 from ternhost import cache, extras
 from ternhost.cache import Progress, Recipe
 from ternhost.errors import DeviceError
+from terntools.boards import uf2
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
 from terntools.emulators.process import EmulatedMachine, locked
@@ -183,6 +184,14 @@ def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, st
     shell.run("make", "-C", work, f"MPY_DIR={source}", f"PYTHON={sys.executable}")
     shutil.copy(work / SAMPLER.products[0], out)
     return {**packages, "compiler": micropython.version_of("arm-none-eabi-gcc")}
+
+
+def firmware_file() -> bytes:
+    """Return the MicroPython of the emulated Pico as a UF2 file. Raises DeviceError if not built."""
+    firmware = cache.find_entry(FIRMWARE)
+    if firmware is None:
+        raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)
+    return uf2.file_of((firmware / "firmware.bin").read_bytes())
 
 
 def boot_pico(
