@@ -137,7 +137,9 @@ def test_a_device_gets_the_records_of_its_file(tmp_path):
 
 
 def test_a_device_gets_one_record_of_a_data_set():
-    assert len(rows_of("--data", "iris")) == 1
+    (row,) = rows_of("--data", "iris", "--records", "1")
+    assert row == rows_of("--data", "iris")[0]
+    assert row[-1] in range(3), "iris has three classes"
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ OWN = "own"  # the value of --data for a board that collects its records itself
 # For the end of the help: what files --broker and --data take.
 ABOUT_FILES = """\
 DIR of --broker may be a copy of the file for-boards.json of that directory, which has no secrets.
-A row of FILE.csv is a record: its features in [-1, 1], then its label. Labels are class numbers
-if the last column is named class or if a label is 2 or more. Those of a data set never are."""
+A row of FILE.csv is a record: its features in [-1, 1], then its label. Labels are class numbers,
+for softmax, if the last column is named class, if a label is 2 or more, or if a data set has more
+than two classes."""
 
 
 @dataclass(frozen=True)
