@@ -115,13 +115,42 @@ def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(earlier, s
 # Listed
 
 
-def test_the_list_of_devices_says_what_their_boards_said(sightings, store, tern):
-    store.add_devices({7: bytes(32), 8: bytes(32)})
+@pytest.fixture
+def listed(sightings, store, tern):
+    """List the devices 7, 8 and 9 of a board, and 12 of none, after the board has said its budget.
+
+    Returns what the command prints; further words are options.
+    """
+    store.add_devices({device: bytes(32) for device in (*BOARD, 12)})
     board_says(sightings, left=1_500_000, spent=500_000)
     sightings.write()
     path = str(Path(store.path))
     store.close()
-    assert "epsilon left 1.5, spent 0.5" in tern("keys", "list", "--store", path).out
-    first, second = tern("keys", "list", "--store", path, "--json").json["devices"]
+    return lambda *words: tern("keys", "list", "--store", path, *words)
+
+
+def test_the_list_of_devices_says_what_their_boards_said(listed):
+    assert "epsilon left 1.5, spent 0.5" in listed().out
+
+
+def test_the_list_has_a_line_for_the_devices_of_a_board(listed):
+    assert [line.split()[0] for line in listed().out.splitlines()[:-1]] == ["7-9", "12"]
+
+
+def test_a_board_says_the_budget_of_its_first_device_alone(listed):
+    first, second, *_ = listed("--json").json["devices"]
     assert (first["epsilon_left"], first["epsilon_spent"]) == (1.5, 0.5)
     assert "epsilon_left" not in second
+
+
+def test_the_list_says_what_the_fleet_has_left(listed):
+    amounts = {"least": 1.5, "mean": 1.5, "most": 1.5}
+    assert listed("--json").json["left"] == [
+        {"measure": "epsilon", "boards": 1, "devices": 3, **amounts}
+    ]
+
+
+def test_what_a_revoked_device_has_left_does_not_count(listed, store, tern):
+    listed()
+    tern("keys", "revoke", "7", "--store", str(store.path))
+    assert listed("--json").json["left"] == []

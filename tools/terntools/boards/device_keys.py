@@ -2,7 +2,11 @@
 
 import argparse
 import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ternhost.command import add_command, add_group, add_option, print_result, warn
@@ -35,8 +39,9 @@ def add_parser(subparsers: Any) -> None:
     add = add_command(
         actions,
         "add",
-        "make a key for each device, and keep it in a store, which is made if it is missing",
-        "tern keys add 1-20 --store my-fleet/store.sqlite --keys new-keys",
+        "make a key for each device in a store, which is made if it is missing; with --output, also "
+        "write each, 32 bytes, into DIR/<id, 8 hex digits>.key",
+        "tern keys add 1-20 --store my-fleet/store.sqlite --output new-keys",
         run_add,
     )
     rotate = add_command(
@@ -44,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
         "rotate",
         "make new keys for devices, or a new fleet key; the old ones are refused from the next "
         "round on",
-        """tern keys rotate 7 --store my-fleet/store.sqlite --keys new-keys
+        """tern keys rotate 7 --store my-fleet/store.sqlite --output new-keys
         tern keys rotate --fleet-key --store my-fleet/store.sqlite""",
         run_rotate,
     )
@@ -59,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
     show = add_command(
         actions,
         "list",
-        "list the devices of a store, and what boards said of their budgets",
+        "list the devices of a store, and what is left of their budgets, as boards said last",
         "tern keys list --store my-fleet/store.sqlite",
         run_list,
     )
@@ -67,9 +72,7 @@ def add_parser(subparsers: Any) -> None:
     for parser in (add, rotate, revoke, show):
         add_option(parser, "--store FILE", required=True)
     for parser in (add, rotate):
-        add_option(
-            parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
-        )
+        add_option(parser, "--output DIR", shown="none: the keys are in the store alone")
     for parser, nargs in ((add, "+"), (rotate, "*"), (revoke, "+")):
         parser.add_argument(
             "devices", nargs=nargs, metavar="ID", help="ids, or ranges such as 10-19"
@@ -92,9 +95,9 @@ def run_add(args: argparse.Namespace) -> int:
             f"device {revoked[0]} had a key before: 'tern board provision --again' counts what it has "
             "spent"
         )
-    _write(args.keys, device_keys)
-    result = {"added": list(device_keys), "store": args.store, "keys": args.keys}
-    print_result(result, _head("added", device_keys, args.keys), args.json)
+    _write(args.output, device_keys)
+    result = {"added": list(device_keys), "store": args.store, "output": args.output}
+    print_result(result, _head("added", device_keys, args.output), args.json)
     return OK
 
 
@@ -103,9 +106,9 @@ def run_rotate(args: argparse.Namespace) -> int:
 
     Without --fleet-key, the devices must be named.
     """
-    if args.keys and not args.devices:
+    if args.output and not args.devices:
         raise UsageError(
-            "--keys writes the keys of devices, and none is named", hint="name the devices"
+            "--output is for the keys of devices, and none is named", hint="name the devices"
         )
     devices = []
     if args.devices or not args.fleet_key:
@@ -117,10 +120,10 @@ def run_rotate(args: argparse.Namespace) -> int:
             device_keys = keys.rotate(store, devices)
         if args.fleet_key:
             new_fleet_key = keys.rotate_fleet(store)
-    _write(args.keys, device_keys)
+    _write(args.output, device_keys)
 
-    result = {"rotated": list(device_keys), "store": args.store, "keys": args.keys}
-    text = _head("rotated", device_keys, args.keys)
+    result = {"rotated": list(device_keys), "store": args.store, "output": args.output}
+    text = _head("rotated", device_keys, args.output)
     if new_fleet_key:
         result["fleet_epoch"] = new_fleet_key.epoch
         text += _fleet_text(new_fleet_key)
@@ -188,44 +191,83 @@ def run_list(args: argparse.Namespace) -> int:
     with Store(args.store, create=False, beside=True) as store:
         devices = keys.list_devices(store)
         boards = {board.first: board for board in store.boards()}
-    lines = []
     rows = []
     for device in devices:
-        board = boards.get(device.id)
         row: dict[str, Any] = {
             "id": device.id,
             "revoked": device.revoked,
             "wake_s": device.wake,
             "heard": device.heard,
         }
-        if board is not None:
-            row |= _budget(board)
+        if device.id in boards:
+            row |= _budget(boards[device.id])
         rows.append(row)
-        lines.append(_device_line(device, board))
-    text = "no devices"
-    if lines:
-        text = "\n".join(lines)
-    print_result({"devices": rows}, text, args.json)
+
+    valid = {device.id for device in devices if device.revoked is None}
+    left = _left([board for first, board in boards.items() if first in valid])
+    lines = [group.line() for group in _groups(devices, boards)]
+    if not lines:
+        lines.append("no devices")
+    elif not left:
+        lines.append("no board has said what is left of its budget: boards do when a run begins")
+    for entry in left:
+        lines.append(_left_text(entry))
+    print_result({"devices": rows, "left": left}, "\n".join(lines), args.json)
     return OK
 
 
-def _device_line(device: keys.Device, board: BoardRow | None) -> str:
-    """Describe a device of a store in one line for people.
+@dataclass
+class _Group:
+    """Devices with successive ids about which the list says the same.
 
-    board: the board whose first device it is; None if there is none. A board has several devices
-    where it serves several clients.
+    They are a single device, the devices of one board, or devices that are on no board.
     """
-    key_state = "has a key"
+
+    first: int
+    last: int
+    key_state: str  # words about its keys, such as "has a key"
+    board: BoardRow | None  # that of the first device
+
+    def takes(self, device: int, key_state: str) -> bool:
+        """Return whether a device belongs to the group, too. key_state: words about its key."""
+        if device != self.last + 1 or key_state != self.key_state:
+            return False
+        return self.board is None or device < self.board.first + self.board.clients
+
+    def line(self) -> str:
+        """Describe the devices in one line for people."""
+        ids = str(self.first)
+        if self.last > self.first:
+            ids = f"{self.first}-{self.last}"
+        line = f"{ids:>12}  {self.key_state}"
+        if self.board is not None:
+            line += _budget_text(self.board)
+        return line
+
+
+def _groups(devices: Sequence[keys.Device], boards: Mapping[int, BoardRow]) -> list[_Group]:
+    """Return the devices of a store in groups, ordered by id. boards: by their first device."""
+    groups: list[_Group] = []
+    for device in devices:
+        key_state = _key_state(device)
+        is_first_of_board = device.id in boards
+        if groups and not is_first_of_board and groups[-1].takes(device.id, key_state):
+            groups[-1].last = device.id
+        else:
+            groups.append(_Group(device.id, device.id, key_state, boards.get(device.id)))
+    return groups
+
+
+def _key_state(device: keys.Device) -> str:
+    """Return words about the key of a device, and whether it sleeps."""
+    text = "has a key"
     if device.revoked is not None:
-        key_state = f"revoked {_when(device.revoked)}"
-    line = f"{device.id:>10}  {key_state}"
+        text = f"revoked {_when(device.revoked)}"
     if device.wake:
-        line += f", wakes every {device.wake} s"
+        text += f", wakes every {device.wake} s"
     if device.heard:
-        line += f", heard {_when(device.heard)}"
-    if board is not None:
-        line += _budget_text(board)
-    return line
+        text += f", heard {_when(device.heard)}"
+    return text
 
 
 def _budget(board: BoardRow) -> dict[str, float]:
@@ -254,8 +296,47 @@ def _budget_text(board: BoardRow) -> str:
     spent = board.paid / MICRO
     text = f", {MEASURES[board.measure]} left {left:g}, spent {spent:g}"
     if board.clients > 1:
-        text += f" (its board has {counted(board.clients, 'device')})"
+        text += f" (of device {board.first})"
     return f"{text}, as of {_when(board.heard)}"
+
+
+def _left(boards: Sequence[BoardRow]) -> list[dict[str, Any]]:
+    """Return what is left of the budgets of a fleet, for JSON: an object for each measure.
+
+    It is about the first device of each board, since a board says it for that one alone.
+    """
+    amounts_by_measure = defaultdict(list)
+    devices_by_measure: Counter[str] = Counter()
+    for board in boards:
+        if board.budget_left is not None:
+            measure = MEASURES[board.measure]
+            amounts_by_measure[measure].append(board.budget_left / MICRO)
+            devices_by_measure[measure] += board.clients
+    entries = []
+    for measure, amounts in amounts_by_measure.items():
+        entry = {
+            "measure": measure,
+            "boards": len(amounts),
+            "devices": devices_by_measure[measure],
+            "least": min(amounts),
+            "mean": fmean(amounts),
+            "most": max(amounts),
+        }
+        entries.append(entry)
+    return entries
+
+
+def _left_text(entry: Mapping[str, Any]) -> str:
+    """Return a line for people about an object of `_left`."""
+    boards = counted(entry["boards"], "board")
+    devices = counted(entry["devices"], "device")
+    amount = f"{entry['least']:g} to {entry['most']:g}, on average {entry['mean']:g}"
+    if entry["least"] == entry["most"]:
+        amount = f"{entry['mean']:g}"
+    text = f"{entry['measure']} left: {amount} ({boards} with {devices}"
+    if entry["devices"] > entry["boards"]:
+        text += ", of which each board tells it of its first"
+    return f"{text})"
 
 
 def _when(seconds: float) -> str:

@@ -51,7 +51,10 @@ def add_parser(subparsers: Any) -> None:
     actions = add_group(
         subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
     )
-    summary = "run N emulated boards until Ctrl-C, and print a command that uses them"
+    summary = (
+        "run N emulated boards until Ctrl-C, at ports or, with --broker, with a broker; print "
+        "commands that use them"
+    )
     example = """tern fleet emulate 4 --clients 40
         tern fleet emulate 2 --clients 500 --dir my-fleet
         tern fleet emulate 2 --broker my-broker
@@ -75,8 +78,7 @@ def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
     add_option(emulate, "--delta D", shown="none: the budget adds up epsilon, and no rho")
     text = "folder of the boards; existing ones run again"
     add_option(emulate, "--dir DIR", text, shown="that of the broker, or a new one in runs")
-    text = "none: the boards are at ports; a broker that does not run is started"
-    add_option(emulate, "--broker DIR", shown=text)
+    add_option(emulate, "--broker DIR", shown="none: the boards are at ports")
 
 
 def run_kinds(args: argparse.Namespace) -> int:
