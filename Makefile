@@ -46,7 +46,7 @@ tests: emulators
 exhaustive:  ## every test with all of its values, on every target, an hour on 4 cores
 	$(beside) exhaustive-tests
 exhaustive-tests: emulators
-	@MAKEFLAGS= .venv/bin/tern emulator build --what newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
+	@MAKEFLAGS= .venv/bin/tern emulator build newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
 	$(pytest) --target $(targets),rv32-newest --exhaustive
 
 emulators: setup

@@ -124,4 +124,4 @@ elif [ -n "${2:-}" ] && [ ! "$stamp" -nt "$ready" ]; then
     locked "$2"
     touch "$stamp"
 fi
-exec .venv/bin/tern emulator build --what "${1:-device}" >/dev/null
+exec .venv/bin/tern emulator build "${1:-device}" >/dev/null

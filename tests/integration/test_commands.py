@@ -203,7 +203,7 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
 def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_path):
     """A program can run a board by this command: after a signal no process holds the board's flash."""
     flash = tmp_path / "flash.bin"
-    ready, ended = interrupt(number, "emulator", "run", "--what", "rv32", "--flash", str(flash))
+    ready, ended = interrupt(number, "emulator", "run", "rv32", "--flash", str(flash))
     assert ready["port"]
     assert ended == code
     with locked(flash, flash.stat().st_size):

@@ -203,7 +203,7 @@ def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch
 def emulated_board(installed, name):
     """Run an emulated board by the installed command; yield its port."""
     process = subprocess.Popen(
-        [installed.python.with_name("tern"), "emulator", "run", "--what", name, "--json"],
+        [installed.python.with_name("tern"), "emulator", "run", name, "--json"],
         cwd=installed.home,
         env=environment(),
         stdout=subprocess.PIPE,

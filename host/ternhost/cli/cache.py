@@ -16,6 +16,7 @@ def add_parser(subparsers: Any) -> None:
     summary = "show what tern keeps between commands, and its size; clear it"
     example = "tern cache\ntern cache clear emulators --yes"
     parser = add_command(subparsers, "cache", summary, example, run_show)
+    parser.usage = f"{parser.prog} [ACTION ...]"
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
     summary = "delete it; tern makes it again where a command needs it"
     example = "tern cache clear\ntern cache clear datasets"
@@ -23,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     kinds = "; ".join(f"{name}: {what}" for name, what in cache.KINDS.items())
     text = f"only this kind (default: all but {cache.OWN}): {kinds}"
     clear.add_argument("kind", nargs="?", metavar="KIND", choices=cache.KINDS, help=text)
-    add_option(clear, "--yes", "delete it without asking")
+    add_option(clear, "--yes")
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -29,8 +29,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "privacy", summary, example, run)
     what = "a run (its name or directory), a store, or a board such as a0"
     parser.add_argument("what", nargs="?", metavar="RUN|STORE|BOARD", help=what)
-    default = "the run's own directory; of others privacy-NAME"
-    add_option(parser, "--output DIR", f"directory of the page (default: {default})")
+    add_option(parser, "--output DIR", shown="the run's own directory; of others privacy-NAME")
     text = "the command of a run that has not begun: train, collect, infer or serve, with its options; comes last"
     parser.add_argument("--plan", nargs=argparse.REMAINDER, metavar="COMMAND ...", help=text)
 

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
         "list the runs in a directory or a store, oldest first; draw a report again; show a model"
     )
     example = """tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine
-    tern runs --model mine --save model.bin"""
+    tern runs --model-of mine --output model.bin"""
     parser = add_command(subparsers, "runs", summary, example, run)
     text = "directory with runs, or a store (default: runs)"
     default = str(directory.RUNS)
@@ -34,21 +34,21 @@ def add_parser(subparsers: Any) -> None:
     of_run = parser.add_mutually_exclusive_group()
     add_option(of_run, "--draw RUN", "draw the pictures and report.html of a finished run again")
     text = "show the model of a run as devices have it; while the run goes on, the last one sent to them"
-    add_option(of_run, "--model RUN", text)
-    text = "with --model: write the model to FILE, as a board's model.bin"
-    add_option(parser, "--save FILE", text)
+    add_option(of_run, "--model-of RUN", text)
+    add_option(parser, "--output FILE")
+    parser.epilog = f"--model-of with --output writes a board's model.bin.\n{parser.epilog}"
 
 
 def run(args: argparse.Namespace) -> int:
     """List runs, or draw the report of one run again, or show its model; return the exit code."""
-    if args.save is not None and args.model is None:
-        raise UsageError("--save needs a model", hint="name its run: --model RUN")
+    if args.output is not None and args.model_of is None:
+        raise UsageError("--output needs a model", hint="name its run: --model-of RUN")
     if args.draw is not None:
         result = results.load(args.draw, directory.existing_place(args.place))
         drawn = results.draw(result)
         print_result(drawn, f"report: {drawn['report']}", args.json)
         return OK
-    if args.model is not None:
+    if args.model_of is not None:
         return _show_model(args)
 
     runs = directory.list_runs(directory.existing_place(args.place))
@@ -60,19 +60,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_model(args: argparse.Namespace) -> int:
-    """Print the weights of the model of a run, or write it to --save as a board's model.bin."""
+    """Print the weights of the model of a run, or write it to --output as a board's model.bin."""
     from ternhost.run.device_model import DeviceModel
 
-    model = DeviceModel.of_run(args.model, args.place)
+    model = DeviceModel.of_run(args.model_of, args.place)
     summary = model.summary()
     lines = [str(model)]
-    if args.save is None:
+    if args.output is None:
         lines += _weights(model)
     else:
-        model.save(args.save)
-        summary["saved"] = args.save
+        model.save(args.output)
+        summary["saved"] = args.output
         lines.append(
-            f"written to {args.save}: put it on a board as /model.bin, and restart the board"
+            f"written to {args.output}: put it on a board as /model.bin, and restart the board"
         )
     text = "\n".join(visible(line) for line in lines)
     print_result(summary, text, args.json)

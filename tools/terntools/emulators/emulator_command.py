@@ -19,7 +19,7 @@ from terntools.emulators.qemu.build import BUILDS
 
 HEADING = "Set up"  # of tern --help
 
-# What `tern emulator build --what` can name. Each function builds it, if it is not there yet, and
+# What `tern emulator build` can name. Each function builds it, if it is not there yet, and
 # returns where it is; its argument shows the user a line about a step.
 _BUILDERS = {"device": micropython.build_device, "pico": pico.build_pico}
 for _name, _build_of_qemu in BUILDS.items():
@@ -33,22 +33,32 @@ def add_parser(subparsers: Any) -> None:
     )
 
     summary = "build the emulated device or an emulated board, if it is not there yet"
-    example = "tern emulator build\ntern emulator build --what device,pico,esp32 --json"
+    example = "tern emulator build\ntern emulator build device,pico,esp32 --json"
     build = add_command(actions, "build", summary, example, _build)
     text = (
-        "build these, separated by commas: device (32-bit MicroPython), pico (RP2040), "
+        "what to build, separated by commas: device (32-bit MicroPython), pico (RP2040), "
         "esp32 (the instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), "
-        "newest (Debian's newest, for ESP32-C3)"
+        "newest (Debian's newest, for ESP32-C3) (default: device)"
     )
-    add_option(build, "--what LIST", text, "device")
+    build.add_argument("what", nargs="?", metavar="WHAT[,WHAT...]", default="device", help=text)
 
-    example = "tern emulator run --flash pico.bin\ntern emulator run --what rv32 --flash c3.bin\n"
+    example = "tern emulator run --flash pico.bin\ntern emulator run rv32 --flash c3.bin\n"
     example += "tern emulator run --blank"
     run = add_command(
         actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run
     )
-    what = "board: a Pico, or one with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33)"
-    add_option(run, "--what", what, catalogue.PICO, choices=catalogue.NAMES)
+    text = (
+        "pico, or a board with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33) "
+        "(default: pico)"
+    )
+    run.add_argument(
+        "what",
+        nargs="?",
+        metavar="BOARD",
+        default=catalogue.PICO,
+        choices=catalogue.NAMES,
+        help=text,
+    )
     text = "file that keeps its flash, made if it is missing (default: none)"
     add_option(run, "--flash FILE", text, type=Path)
     text = (
@@ -63,12 +73,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
-    """Build the emulators that --what names and that are not there yet, and print where they are."""
+    """Build the emulators that the user names and that are not there yet, and print where they are."""
     names = args.what.split(",")
     for name in names:
         if name not in _BUILDERS:
-            text = f"--what takes {', '.join(_BUILDERS)}, not '{name}'"
-            raise UsageError(text, hint="separate them with commas")
+            text = f"there is nothing to build by the name {name!r}"
+            raise UsageError(text, hint=f"one or more of {','.join(_BUILDERS)}")
     built_paths = {}
     with Progress() as progress:
         for name in names:
@@ -145,12 +155,12 @@ def _info(args: argparse.Namespace) -> int:
         candidate_words = f"{candidate['path']} ({candidate['origin']}) {candidate['version']}"
         lines.append(f"  {candidate_words}: {suitability}")
 
-    pico_state = "none: tern emulator build --what pico"
+    pico_state = "none: tern emulator build pico"
     if info["pico"]["firmware"] and info["pico"]["machine"]:
         pico_state = "built"
     lines.append(f"pico         {pico_state}")
     for name in BUILDS:
-        build_state = f"none: tern emulator build --what {name}"
+        build_state = f"none: tern emulator build {name}"
         if info[name]:
             build_state = f"built of {_source(info[name])}"
         lines.append(f"{name:12} {build_state}")

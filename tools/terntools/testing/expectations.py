@@ -144,7 +144,7 @@ def append(
         }
         records.append(record)
     lines = [json.dumps(record) + "\n" for record in records]
-    with storage_errors("name another place with --history-file", path), open(path, "a") as file:
+    with storage_errors("it is kept beside the hardware map", path), open(path, "a") as file:
         file.writelines(lines)
     return records
 

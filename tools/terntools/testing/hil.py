@@ -121,10 +121,9 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--board ID...", "run on this board only")
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
     add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
-    add_option(parser, "--sessions DIR", "write the report to a folder in DIR", "sessions")
-    add_option(parser, "--history", "draw the measured figures across commits, and run nothing")
-    text = "history of the figures (default: beside the map)"
-    add_option(parser, "--history-file FILE", text, type=Path)
+    add_option(parser, "--sessions DIR", default="sessions")
+    text = "draw the figures of earlier runs, which are kept beside the map, and run nothing"
+    add_option(parser, "--history", text)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -133,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
     If the map says what to expect of figures, such as the latency of a report, they are measured
     and appended to the history. With --history its picture is drawn instead.
     """
-    history = args.history_file or Path(args.hardware_map).with_suffix(".history.jsonl")
+    history = Path(args.hardware_map).with_suffix(".history.jsonl")
     if args.history:
         return _draw(history, args.json)
     require_positive(args, "timeout")

@@ -56,7 +56,7 @@ _FIRMWARE_REQUIREMENTS = (
 _NODE = Requirement("nodejs", "node")
 _MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
 _BOOT_SECONDS = 60  # to wait for the board's port
-_BUILD = "make it: tern emulator build --what pico"
+_BUILD = "make it: tern emulator build pico"
 _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 

@@ -231,7 +231,7 @@ def build_command(name: str) -> str:
     """Return the command of tern that builds the firmware of a machine. name: a key of MACHINES."""
     for what, build in BUILDS.items():
         if build == MACHINES[name].build:
-            return f"tern emulator build --what {what}"
+            return f"tern emulator build {what}"
     raise KeyError(name)
 
 

@@ -133,7 +133,7 @@ class Build:
 ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
 M33 = Build("m33-firmware", ("m33",))
 NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
-# By their names in `tern emulator build --what`.
+# By their names in `tern emulator build`.
 BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}
 
 
