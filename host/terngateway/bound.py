@@ -20,7 +20,7 @@ from ternhost.count.questions import decode_body
 from ternhost.count.rounds import StoredCohort
 from ternhost.errors import UsageError
 from ternhost.files import read_object
-from ternhost.options import require
+from ternhost.options import Number, require
 from ternhost.privacy import shuffling, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import ReportKind, compose_exactly, renyi
@@ -61,7 +61,7 @@ class Bound:
     honest: float = 1.0
 
     @classmethod
-    def parse(cls, epsilon: str, delta: str, honest: float) -> Self:
+    def parse(cls, epsilon: Number, delta: Number, honest: float) -> Self:
         """Return the bound with these values, as people write them in options or in site.json.
 
         epsilon: as a decimal number, such as "1.5". Raises UsageError for a value out of range.

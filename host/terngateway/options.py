@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ternhost.learn.designs import in_privacy
+from ternhost.options import Number, OptionGroup
 
 if TYPE_CHECKING:
     from terngateway.bound import Bound
@@ -15,14 +16,14 @@ NAME = "gateways"  # of the extension, and of the fleet
 
 
 @dataclass(frozen=True)
-class GatewayOptions:
+class GatewayOptions(OptionGroup):
     """Options of a run about the owner of the server, who sees only the counts of gateways.
 
     chooses_epsilon: whether the epsilon of a report is to be the largest that `toward_server`
     allows. It is not an option of the command, but follows from the others.
     """
 
-    toward_server: str | None = in_privacy(
+    toward_server: Number | None = in_privacy(
         None,
         "with gateways: epsilon that all their counts may tell the server",
         metavar="E",

@@ -18,16 +18,10 @@ device_library.provide(__name__)  # for modules that import `tern`: neither of t
 if TYPE_CHECKING:
     from ternhost.api.cards import Card, Verdict, design, list_cards
     from ternhost.api.fleets import Broker, Emulated, FleetChoice, Ports, Simulated
+    from ternhost.api.learners import Direct, FedAvg, FedSGD, FedSum, Infer, Means, Values
     from ternhost.api.protection import Protection
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
-    from ternhost.learn.collect import Options as Values
-    from ternhost.learn.direct import Options as Direct
-    from ternhost.learn.fedavg import Options as FedAvg
-    from ternhost.learn.fedsgd import Options as FedSGD
-    from ternhost.learn.fedsum import Options as FedSum
-    from ternhost.learn.infer import Options as Infer
-    from ternhost.learn.means import Options as Means
     from ternhost.learn.schedule import Schedule, Terms
     from ternhost.privacy.matrix import certify
     from ternhost.run.device_model import DeviceModel
@@ -38,13 +32,13 @@ if TYPE_CHECKING:
 # checkers.
 _PLACES = {
     # What a run is made of.
-    "Direct": "ternhost.learn.direct:Options",
-    "FedAvg": "ternhost.learn.fedavg:Options",
-    "FedSGD": "ternhost.learn.fedsgd:Options",
-    "FedSum": "ternhost.learn.fedsum:Options",
-    "Infer": "ternhost.learn.infer:Options",
-    "Means": "ternhost.learn.means:Options",
-    "Values": "ternhost.learn.collect:Options",
+    "Direct": "ternhost.api.learners:Direct",
+    "FedAvg": "ternhost.api.learners:FedAvg",
+    "FedSGD": "ternhost.api.learners:FedSGD",
+    "FedSum": "ternhost.api.learners:FedSum",
+    "Infer": "ternhost.api.learners:Infer",
+    "Means": "ternhost.api.learners:Means",
+    "Values": "ternhost.api.learners:Values",
     "Broker": "ternhost.api.fleets:Broker",
     "Emulated": "ternhost.api.fleets:Emulated",
     "FleetChoice": "ternhost.api.fleets:FleetChoice",

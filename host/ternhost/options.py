@@ -43,6 +43,7 @@ class Option:
     - instead_of: the names of options that this one replaces
     - accepts: turns a value that Python hands over, such as bytes, into one of this option; it may
       raise TypeError, ValueError or UsageError. None: a value of the option's type is expected
+    - takes_none: None is a value, although it is not the default
     """
 
     name: str
@@ -55,6 +56,7 @@ class Option:
     shown: str | None = None
     instead_of: Sequence[str] = ()
     accepts: Callable[[Any], Any] | None = None
+    takes_none: bool = False
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class Option:
         counts it as an integer. Raises UsageError for a value of another type, for a number that is
         not finite, and for one that is not among the choices.
         """
-        if value is None and self.default is None:
+        if value is None and (self.default is None or self.takes_none):
             return None
         try:
             if self.accepts is not None:
@@ -274,6 +276,7 @@ def _named(declared: Field[Any]) -> Option:
         name=declared.name,
         help=made.help or words.HELP[declared.name],
         type=_TYPES.get(first_type, made.type),
+        takes_none=annotation.endswith("| None"),
     )
 
 
@@ -375,7 +378,7 @@ def require(condition: bool, name: str, must: str, value: object) -> None:
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def seconds_of(text: str, name: str) -> float:
+def seconds_of(text: str | float, name: str) -> float:
     """Return how many seconds a time is, such as 15m, 1h, 1d, 1w or 900.
 
     name: that of the option. Raises UsageError if the text is no time, or a very long one.

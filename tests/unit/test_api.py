@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -23,6 +24,8 @@ from ternhost import (
     Values,
     datasets,
 )
+from ternhost.learn.base import ALGORITHMS
+from ternhost.options import options_of
 from ternhost.run.status import END
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -337,6 +340,28 @@ def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
 
 
 # What a run is made of
+
+
+LEARNERS = {
+    learner.Options: name
+    for name, learner in ALGORITHMS.items()
+    if "ternhost" in learner.__module__
+}
+
+
+@pytest.mark.parametrize("options", LEARNERS, ids=LEARNERS.get)
+def test_each_learner_of_the_host_is_exported_and_describes_its_parameters(options):
+    exported = [getattr(ternhost, name) for name in ternhost.__all__]
+    (learner,) = [each for each in exported if isinstance(each, type) and issubclass(each, options)]
+    words = re.findall(r"\w+", learner.__doc__)
+    assert {option.name for option in options_of(learner)} <= set(words)
+
+
+@pytest.mark.parametrize("options", LEARNERS, ids=LEARNERS.get)
+def test_an_exported_learner_declares_no_parameter_of_its_own(options):
+    exported = [getattr(ternhost, name) for name in ternhost.__all__]
+    (learner,) = [each for each in exported if isinstance(each, type) and issubclass(each, options)]
+    assert options_of(learner) == options_of(options)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ternhost.options import OptionGroup, flag, options_of
 from ternhost.run import directory as run_directory
 from ternhost.run import run as engine
 from ternhost.run import serve as serving
-from ternhost.run.begin import Place
+from ternhost.run.begin import Place, plan_run
 from ternhost.run.options import RunOptions
 from ternhost.run.status import Status, Watcher
 
@@ -95,6 +95,9 @@ class Run:
             on_status=on_status,
         )
 
+    _options: RunOptions | None  # of a new run; None: it is resumed
+    _store: str | Path | None = None  # that the user named for a new run
+
     def _prepare(
         self,
         options: RunOptions,
@@ -109,6 +112,8 @@ class Run:
         already, except for `on_status`.
         """
         watcher = _watcher(on_status)
+        self._options = options
+        self._store = place.store
 
         def begin() -> engine.Run:
             """Begin the run, or, if it is served, go on with the one in the store."""
@@ -147,6 +152,7 @@ class Run:
             return engine.Run.resume(text, watcher, fleet_now, after, parent)
 
         resumed = cls.__new__(cls)
+        resumed._options = None
         resumed._set(begin)
         return resumed
 
@@ -179,6 +185,14 @@ class Run:
         if self._engine is None:
             return None
         return self._engine.directory
+
+    def check(self) -> None:
+        """Raise TernError where beginning the run would; nothing is written, and no device asked.
+
+        A run that is resumed has been checked as it began.
+        """
+        if self._options is not None:
+            plan_run(self._options, self._store)
 
     def stop(self) -> None:
         """Have the run stop after its present step. Safe in a signal handler and in any thread."""

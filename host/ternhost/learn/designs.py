@@ -16,7 +16,7 @@ from tern.fixed import MAX_EPSILON
 from ternhost.count.disclosures import ReportCounts
 from ternhost.datasets import Indices
 from ternhost.errors import UsageError
-from ternhost.options import OptionGroup, option, require
+from ternhost.options import Number, OptionGroup, option, require
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
@@ -358,7 +358,7 @@ class BudgetOptions(OptionGroup):
 
     takes_taus: ClassVar[bool] = False  # whether a class of devices may have a bound of clipping
 
-    epsilon: str = in_privacy("2", metavar="E")
+    epsilon: Number = in_privacy("2", metavar="E")
     epsilons: str | None = in_privacy(None, metavar="E:SHARE,...", instead_of=("epsilon",))
 
     @property
@@ -394,7 +394,7 @@ class MechanismOptions(OptionGroup):
     card: CardSource | None = in_privacy(
         None, kind=_card_file, accepts=_card_value, metavar="FILE", instead_of=("mechanism",)
     )
-    k: str = in_privacy(VARIANCE, metavar="|".join(("K", *K_RULES)))
+    k: str | int = in_privacy(VARIANCE, metavar="|".join(("K", *K_RULES)))
 
     def check(self) -> None:
         """Raise UsageError for a k that is neither a number nor the name of a rule."""
@@ -412,7 +412,7 @@ class MechanismOptions(OptionGroup):
     @property
     def k_rule(self) -> str:
         """The rule that chooses the number of coordinates of a report, where none is named."""
-        return VARIANCE if self.named_k is not None else self.k
+        return VARIANCE if self.named_k is not None else str(self.k)
 
     def require_one_epsilon(self, classes: int) -> None:
         """Raise UsageError where one card was named for several classes of devices."""

@@ -16,6 +16,7 @@ the devices go on by descent, which needs no rows: a `FedSGD` that begins at the
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,7 +67,7 @@ class Options(LearningOptions):
         metavar="N",
         shown=f"one per device, else {_REPORTS}",
     )
-    public: str = to_learn("", metavar=public.METAVAR, shown="those of the data set")
+    public: str | int | Path = to_learn("", metavar=public.METAVAR, shown="those of the data set")
     moments: float | None = to_learn(
         None,
         "share of the devices that report features, in place of public rows",

@@ -63,7 +63,7 @@ class GroupOptions(LearningOptions):
     rate: float | None = to_learn(None, metavar="X", shown="by the noise")
     regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
     optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
-    clip: str = to_learn("auto", metavar="R")
+    clip: str | int = to_learn("auto", metavar="R")
 
     def check(self) -> None:
         """Raise UsageError for a group or rounds that the number of reports does not allow."""

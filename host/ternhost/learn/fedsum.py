@@ -8,6 +8,7 @@ Every board answers every round. The budget is for life, in rho of zCDP.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from ternhost.learn.estimate import sums_of
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.parameters import MODELS, Floats, quantise
 from ternhost.learn.refit import descent_for
-from ternhost.options import OptionGroup, require
+from ternhost.options import Number, OptionGroup, require
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -47,9 +48,9 @@ _ROUNDING = 1e-12
 class UnitOptions(OptionGroup):
     """Options of what protects units within devices: their size, and the budget for life."""
 
-    unit: str = in_privacy("record", metavar="UNIT")
-    run_epsilon: str = in_privacy("1", metavar="E")
-    delta: str = in_privacy("1e-6", metavar="D")  # the run has the same
+    unit: str | int = in_privacy("record", metavar="UNIT")
+    run_epsilon: Number = in_privacy("1", metavar="E")
+    delta: Number = in_privacy("1e-6", metavar="D")  # the run has the same
     records: int = to_learn(500, metavar="N")
 
     def check(self) -> None:
@@ -84,7 +85,7 @@ class UnitOptions(OptionGroup):
 class Options(UnitOptions, ModelOptions):
     """Options of sums over units."""
 
-    public: str = to_learn("", metavar=public.METAVAR, shown="none")
+    public: str | int | Path = to_learn("", metavar=public.METAVAR, shown="none")
 
 
 @dataclass(frozen=True)

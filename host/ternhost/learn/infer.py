@@ -8,6 +8,7 @@ fills hold the held-out records, so that their results can be compared with thos
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Options(NoiseOptions):
         "share of the records that clients get; the rest train the classifier",
         metavar="SHARE",
     )
-    classifier: str | None = to_classify(
+    classifier: str | Path | None = to_classify(
         None,
         "directory of a finished run, whose model classifies",
         metavar="DIR",

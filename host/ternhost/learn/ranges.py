@@ -63,11 +63,12 @@ _CAUTION = 0.5
 _NORMAL: Floats = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)])
 
 
-def parse(text: str) -> int | None:
+def parse(clip: str | int) -> int | None:
     """Parse the option --clip: a number r, by which values are clipped to +-2**-r, or "auto".
 
     Returns None for "auto". Raises UsageError.
     """
+    text = str(clip)
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) > MAX_RANGE:

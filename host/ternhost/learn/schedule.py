@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from ternhost.options import option, require, seconds_of
+from ternhost.options import OptionGroup, option, require, seconds_of
 
 how = partial(option, group="where and how")
 _when = partial(option, group="schedule")
@@ -12,11 +12,11 @@ _HORIZON = 100  # rounds
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(OptionGroup):
     """Options of a fleet that is served: round after round, a share of its devices is asked."""
 
     rounds: int | None = _when(None, shown="no limit", metavar="N")
-    every: str = _when("0", metavar="T")
+    every: str | float = _when("0", metavar="T")
     share: float = _when(1.0, metavar="SHARE")
     horizon: int | None = _when(
         None,
@@ -35,7 +35,7 @@ class Schedule:
         metavar="N",
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Raise UsageError for an option out of bounds."""
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
         seconds_of(self.every, "every")  # raises UsageError for a text that is no time
@@ -62,7 +62,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(OptionGroup):
     """How a round ends.
 
     After `silence` seconds without a frame of a board it goes on without that board.
@@ -74,7 +74,7 @@ class Terms:
     )
     silence: float = how(30.0, metavar="SECONDS")
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Raise UsageError for an option out of bounds."""
         require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
         if self.deadline is not None:

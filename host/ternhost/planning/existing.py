@@ -116,7 +116,9 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     figures = judging.figures(data, MODELS[model], weights)
     plain = next(iter(figures.values()))  # the first one is the most telling
 
-    learner = default(data, existing.devices, seed, model, epsilon=existing.options.run_epsilon)
+    learner = default(
+        data, existing.devices, seed, model, epsilon=str(existing.options.run_epsilon)
+    )
     return [{"plain": plain, "device": figure_of(simulate(learner, seed))}]
 
 
@@ -133,7 +135,7 @@ def plan(
     options = existing.options
     measure = judging.measure(data)
     limits = judging.limits(measure)
-    holdings = existing.learner(options.seed, options.public).holdings
+    holdings = existing.learner(options.seed, str(options.public)).holdings
     assert holdings is not None
 
     common = {"existing": existing}

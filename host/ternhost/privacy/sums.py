@@ -149,7 +149,7 @@ def group(cost: int, units: int, delta: float | None = None) -> float:
     return epsilon_of(units * units * cost, delta)
 
 
-def parse_delta(text: str) -> float:
+def parse_delta(text: str | float | Decimal) -> float:
     """Return the number that a user gave as --delta, after checking it. Raises UsageError."""
     try:
         delta = float(text)

@@ -10,11 +10,12 @@ DEVICE = 0
 UNIT_HELP = words.HELP["unit"]
 
 
-def parse_unit(text: str) -> int:
+def parse_unit(unit: str | int) -> int:
     """Return how many records the unit of --unit has; 0 stands for a whole device.
 
-    text: "device", "record" or a number of records. Raises UsageError.
+    unit: "device", "record" or a number of records. Raises UsageError.
     """
+    text = str(unit)
     named = {"device": DEVICE, "record": 1}
     if text in named:
         return named[text]

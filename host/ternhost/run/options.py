@@ -11,7 +11,7 @@ from ternhost.learn import choice
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.learn.designs import in_privacy
 from ternhost.learn.schedule import Schedule, Terms, how
-from ternhost.options import check_named, flag, names_of, require, values_of
+from ternhost.options import Number, check_named, flag, names_of, normalise, require, values_of
 from ternhost.privacy import sums
 from ternhost.privacy.base import parse_epsilon
 from ternhost.reach import fleet
@@ -38,12 +38,13 @@ class RunOptions:
         "continue after round N, if the store was restored from a backup",
         metavar="N",
     )
-    budget: str | None = in_privacy(None, metavar="E", shown="the cost of the run")
-    delta: str = in_privacy("1e-6", metavar="D")
+    budget: Number | None = in_privacy(None, metavar="E", shown="the cost of the run")
+    delta: Number = in_privacy("1e-6", metavar="D")
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check those options that can be checked without a fleet or a store. Raises UsageError."""
+        normalise(self)
         if self.after_round is not None:
             is_round_number = 0 <= self.after_round < wire.MAX_ROUND
             require(is_round_number, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
