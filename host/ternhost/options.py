@@ -11,6 +11,7 @@ from dataclasses import Field, asdict, dataclass, field, fields, replace
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 from ternhost import words
@@ -317,11 +318,13 @@ def add_arguments(
     leave_out: Collection[str] = (),
     hidden: bool = False,
     absent: str | None = None,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Add the options of these dataclasses under their headings, each name once.
 
     only: names of the options that are added; None for all. leave_out: names of options that are
-    not. hidden, absent: as in `Option.add_to`. A name of several dataclasses is added as the
+    not. hidden, absent: as in `Option.add_to`. defaults: by its name the default of
+    an option here, if it is another than the declared one. A name of several dataclasses is added as the
     first declares it, with the choices of all. The parser gets no defaults, so that `given` can
     tell which options the command line names.
     """
@@ -329,6 +332,8 @@ def add_arguments(
     for option in _joined(classes):
         if option.name in leave_out or (only is not None and option.name not in only):
             continue
+        if option.name in defaults:
+            option = option.with_default(defaults[option.name])
         if hidden:
             option.add_to(parser, hidden=True, absent=absent)
             continue

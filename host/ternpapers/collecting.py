@@ -29,7 +29,7 @@ class CollectLevels(Values):
     """Asks every client once, for the level and the sign of one number."""
 
     name = "levels"
-    about = "the baseline HierA: levels of values with different budgets"
+    about = "a baseline of the papers: levels with budgets of their own"
     example = "--clients 1000"
     Options = Options
 

@@ -97,21 +97,14 @@ def add_run_options(
     shared_names = {name for each in shared for name in fields.names_of(each)}
     left_out = shared_names | set(leave_out)
     shown = None if shows_all else _ABOUT_THE_RUN
-    fields.add_arguments(parser, *classes, only=shown, leave_out=left_out)
+    # The default learner protects devices, whatever the unit of those that have the option.
+    defaults = {"fleet": fleet, "unit": "device"}
+    fields.add_arguments(parser, RunOptions, only=("fleet",), defaults=defaults)
+    fields.add_arguments(parser, *classes, only=shown, leave_out=left_out, defaults=defaults)
     fields.add_arguments(parser, *shared, leave_out={*leave_out, "fleet"})
-    _add_fleet(parser, fleet)
     if not shows_all:
         hidden_left_out = {*left_out, *_ABOUT_THE_RUN}
         fields.add_arguments(parser, *classes, leave_out=hidden_left_out, hidden=True)
-
-
-def _add_fleet(parser: argparse.ArgumentParser, default: str | None) -> None:
-    """Add the option --fleet with this default."""
-    for declared in fields.options_of(RunOptions):
-        if declared.name == "fleet":
-            groups = {group.title: group for group in parser._action_groups}
-            group = groups.get(declared.group) or parser.add_argument_group(declared.group)
-            declared.with_default(default).add_to(group)
 
 
 def add_pages_of_learners(

@@ -173,7 +173,7 @@ class Values(Learner):
     """Asks every client once, for one part of its attributes; a served fleet over and over."""
 
     name = "values"
-    about = "estimate means and frequencies from one report of each device"
+    about = "values of devices, each with noise"
     example = "--clients 1000"
     command = "collect"
     Options: ClassVar[Any] = Options

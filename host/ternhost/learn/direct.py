@@ -100,7 +100,7 @@ class Direct(Learning):
     """
 
     name = "direct"
-    about = "learn a linear model of two classes from one answer of each device"
+    about = "one answer of each device; for two classes"
     example = "--reports 20000"
     Options: ClassVar[Any] = Options
     once = True

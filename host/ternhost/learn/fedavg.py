@@ -132,7 +132,7 @@ class FedAvg(Learning):
     """Clients train on records of their own and report how far each weight has moved."""
 
     name = "fedavg"
-    about = "learn in rounds, from models that devices train on their own records"
+    about = "rounds of training on the devices themselves"
     example = "--rounds 20 --local-epochs 2"
     Options = Options
     draws_groups = True

@@ -116,7 +116,7 @@ class FedSGD(Learning):
     """Every client takes part once, or, where there are more reports than clients, in turns."""
 
     name = "fedsgd"
-    about = "learn in many rounds, from gradients of a group of devices in each"
+    about = "many rounds of gradients; for any model"
     example = "--reports 20000 --group 500"
     Options: ClassVar[Any] = Options
     draws_groups = True

@@ -164,7 +164,7 @@ class FedSum(Learning):
     """Model, radius and rate of a round follow from the reports before it."""
 
     name = "fedsum"
-    about = "protect single records of devices that hold many, by noisy sums over them"
+    about = "noisy sums; protects records of a device, or runs of them"
     example = "--records 500"
     Options: ClassVar[Any] = Options
 

@@ -116,7 +116,7 @@ class Infer(Learner):
     """
 
     name = "infer"
-    about = "classify records on the devices"
+    about = "devices classify their records, and report with noise"
     example = "--answer label"
     command = "infer"
     Options = Options

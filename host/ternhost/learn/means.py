@@ -109,7 +109,7 @@ class Means(Learner):
     """Asks every device in each round, for sums of all its records."""
 
     name = "means"
-    about = "protect single records of devices that hold many, by noisy means"
+    about = "noisy sums; protects records of a device, or runs of them"
     example = "--records 500"
     command = "collect"
     Options: ClassVar[Any] = Options

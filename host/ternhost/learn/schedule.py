@@ -5,7 +5,7 @@ from functools import partial
 
 from ternhost.options import OptionGroup, option, require, seconds_of
 
-how = partial(option, group="where and how")
+how = partial(option, group="the fleet and its rounds")
 _when = partial(option, group="schedule")
 _LONGEST = 604_800  # a week: devices may sleep for a day
 _HORIZON = 100  # rounds
