@@ -1,6 +1,7 @@
 """A board becomes a member of a fleet, and its budget is for life: on emulated boards."""
 
 import dataclasses
+import re
 
 import pytest
 import sample_store
@@ -136,10 +137,20 @@ def test_a_damaged_ledger_counts_as_lost(board, store, damage):
 def test_a_budget_for_life_is_not_raised(board, store):
     """The people whose data a device holds were promised its first budget."""
     join(board, member(budget="12.345678"), store)
-    message = r"7 was set to 12\.345678 for life and cannot be raised to 20$"
-    with pytest.raises(UsageError, match=message) as caught:
+    with pytest.raises(UsageError) as caught:
         provision.plan(board, member(budget="20"), store)
     assert "--budget 12.345678 or less" in caught.value.hint
+
+
+def test_a_budget_in_rho_is_not_raised_and_the_named_one_is_accepted(board, store):
+    """A ledger counts rho, but the user names a budget as (epsilon, delta)."""
+    join(board, of_records(), store)
+    larger = dataclasses.replace(of_records(), policy=policy(None, "5", "1e-6"))
+    with pytest.raises(UsageError) as caught:
+        provision.plan(board, larger, store)
+    named = re.search(r"--budget (\S+) --delta (\S+) or less", caught.value.hint)
+    accepted = dataclasses.replace(of_records(), policy=policy(None, named[1], named[2]))
+    provision.plan(board, accepted, store)
 
 
 def test_a_budget_is_lowered_and_raised_below_that_of_the_ledger(board, store):
@@ -207,7 +218,7 @@ def test_an_erased_board_has_no_second_budget(erased, store):
 @pytest.mark.parametrize(
     ("budget", "error", "message"),
     [
-        ("20", UsageError, "was set to 10 for life and cannot be raised to 20"),
+        ("20", UsageError, "was set to epsilon 10 for life and cannot be raised"),
         (
             "4",
             RefusedError,

@@ -213,7 +213,7 @@ def test_a_board_on_wifi_needs_a_broker_that_it_can_reach(tmp_path):
     configuration.configure(tmp_path)  # at localhost
     with pytest.raises(UsageError) as refused:
         Broker.at(tmp_path, "lab")
-    assert "--name" in refused.value.hint
+    assert "--host" in refused.value.hint
 
 
 def test_no_representation_shows_a_secret(broker, tmp_path, secret):

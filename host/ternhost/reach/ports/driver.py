@@ -370,7 +370,7 @@ class BoardsDriver(Driver):
         # A board may be silent while one of its devices must wait before it may report.
         if is_too_silent and not board.requests.some_wait:
             text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
-            silent = DeviceError(text, hint="check its power; 'tern board ping BOARD' asks it")
+            silent = DeviceError(text, hint="check its power; 'tern board info BOARD' asks it")
             self._leave_out(number, board, board.error or silent)
         else:
             board.reopen(self._events, now)
