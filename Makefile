@@ -24,7 +24,8 @@ help:  ## this list
 setup:  ## .venv with the tern command, and the cache of emulators
 	@MAKEFLAGS= sh tools/setup.sh
 
-demo: setup  ## train on real flights through emulated devices; writes runs/<time>/report.html
+demo:  ## learn which flights will be late, through emulated boards, in a minute; writes runs/<time>-demo/report.html
+	@MAKEFLAGS= sh tools/setup.sh device demo
 	.venv/bin/tern demo
 
 docs: setup  ## the site of the documentation, with a reference made from the code, into build/site; a broken link fails

@@ -28,6 +28,7 @@ lock() {
 
 lock build --group build
 lock dev pyproject.toml --extra dev --constraints "$locks/build.txt"
+lock demo pyproject.toml --group demo --constraints "$locks/dev.txt" # the part of dev that the demo needs
 for name in docs fuzz; do
     lock $name --group $name --constraints "$locks/dev.txt" # into .venv, where dev already is
 done

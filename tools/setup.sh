@@ -1,12 +1,14 @@
 #!/bin/sh
 # Makes .venv and the cache of emulators; where they are there already it only looks. `make setup` runs this.
-# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,... [tests|docs|fuzz]]
+# PYTHON names the interpreter to use (3.11 or later).   Usage: setup.sh [EMULATOR,... [demo|tests|docs|fuzz]]
+# With `demo`, .venv gets only the packages that `tern demo` imports. Any later set-up adds the rest.
 set -eu
 cd "$(dirname "$0")/.."
 # A user's settings that would send packages elsewhere than into .venv.
 unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV PIP_NO_DEPS || true
 python=${PYTHON:-python3}
 ready=.venv/.ready
+complete=.venv/.complete
 began=$(date +%s)
 
 fail() {
@@ -54,12 +56,19 @@ locked() {
             "  else see to the cause, then: make setup"
 }
 
+# Says where .venv lies and that it is whole, for the part of the packages that FILE stands for.   Usage: is_made FILE
+is_made() {
+    [ -x .venv/bin/tern ] && [ "$(cat "$1" 2>/dev/null)" = "$(pwd)" ] &&
+        [ -z "$(find pyproject.toml tools/setup.sh tools/locks -newer "$1")" ]
+}
+
+# Makes .venv with what the demo needs.
 make_venv() {
     command -v "$python" >/dev/null || install python3 python3-venv
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "Python 3.11 or later is needed, and this is $("$python" --version)" "  PYTHON=... make setup names another"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
-    step "1/4 making .venv with $("$python" --version), and compiling an emulator beside it"
+    step "making .venv with $("$python" --version), and compiling an emulator beside it"
     # The first emulator needs no package of .venv: it is compiled while those come. Below tern says what failed.
     PYTHONPATH=host:tools:firmware "$python" -c '
 from contextlib import suppress
@@ -68,18 +77,12 @@ from ternhost.terminal import Progress, heeding_interrupts
 from terntools.emulators.micropython import build_device
 with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(every=40) as progress:
     build_device(progress.say)' &
-    beside=$!
-    rm -rf "$ready" .venv/stubs
+    emulator=$!
+    rm -rf "$ready" "$complete"
     "$python" -m venv .venv
-    # MicroPython's modules for the type checker, which must not mix with those of CPython or of each other.
-    for port in rp2 esp32; do
-        locked "stubs-$port" --target ".venv/stubs/$port" &
-        beside="$beside $!"
-    done
-    step "2/4 installing the packages of tools/locks into .venv, which then has 1.1 GB: a minute, or more where others use this machine"
-    # Half of the time goes into compiling, which pip does on one core.
+    step "installing the packages of tools/locks/demo.txt into .venv, which then has 0.4 GB"
     locked build
-    locked dev
+    locked demo
     .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-user --no-compile \
         --no-build-isolation --no-deps --editable .
     # The device library on sys.path itself: a folder `tern`, as `git clone` makes it, would hide the package that the
@@ -87,13 +90,36 @@ with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(ever
     .venv/bin/python -c '
 import pathlib, site
 pathlib.Path(site.getsitepackages()[0], "tern-device-library.pth").write_text(str(pathlib.Path("firmware").resolve()) + "\n")'
-    step "3/4 compiling them on all cores: 20 s on two"
-    .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
-    step "4/4 waiting for the emulator and the stubs of the type checker"
-    for one in $beside; do wait "$one"; done
-    step "done: .venv/bin/tern --help"
+    step "waiting for the emulator"
+    wait "$emulator"
     pwd >"$ready"
 }
+
+# Adds to .venv what all other targets need: the rest of the packages, and stubs for the type checker.
+complete_venv() {
+    step "installing the packages of tools/locks/dev.txt into .venv, which then has 1.1 GB: a minute, or more where others use this machine"
+    rm -rf .venv/stubs
+    beside=
+    # MicroPython's modules for the type checker, which must not mix with those of CPython or of each other.
+    for port in rp2 esp32; do
+        locked "stubs-$port" --target ".venv/stubs/$port" &
+        beside="$beside $!"
+    done
+    # Half of the time goes into compiling, which pip does on one core.
+    locked dev
+    step "compiling them on all cores: 20 s on two"
+    .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true  # some packages hold what is no Python
+    for one in $beside; do wait "$one"; done
+    step "done: .venv/bin/tern --help"
+    pwd >"$complete"
+}
+
+# A checkout that was moved or copied has a .venv that points to the old place.
+is_made "$ready" || make_venv
+if [ "${2:-}" = demo ]; then
+    exec .venv/bin/tern emulator build --what "$1" >/dev/null
+fi
+is_made "$complete" || complete_venv
 
 # The broker of the tests over MQTT. Where it cannot be installed, those tests say so.
 if [ "$(id -u)" = 0 ] && ! command -v mosquitto >/dev/null && ! [ -x /usr/sbin/mosquitto ]; then
@@ -105,22 +131,17 @@ if [ "${2:-}" = tests ] && [ "$(id -u)" = 0 ] && ! command -v chromium >/dev/nul
     install chromium
 fi
 
-# A checkout that was moved or copied has a .venv that points to the old place.
-if [ ! -x .venv/bin/tern ] || [ "$(cat "$ready" 2>/dev/null)" != "$(pwd)" ] ||
-    [ -n "$(find pyproject.toml tools/setup.sh tools/locks -newer "$ready")" ]; then
-    make_venv
-fi
 stamp=.venv/.${2:-} # of what is asked for beyond that; it is done anew where .venv was
 if [ "${2:-}" = tests ]; then
     # A compiler that miscompiles: the tests must see that. Not where anything else would find it.
-    if [ ! "$stamp" -nt "$ready" ]; then
+    if [ ! "$stamp" -nt "$complete" ]; then
         rm -rf .venv/miscompiling
         locked miscompiling --target .venv/miscompiling
         touch "$stamp"
     fi
     # Brokers that tests use beside the installed one, unpacked into the cache. Where they cannot be had, it says so.
     .venv/bin/python tests/brokers.py >/dev/null
-elif [ -n "${2:-}" ] && [ ! "$stamp" -nt "$ready" ]; then
+elif [ -n "${2:-}" ] && [ ! "$stamp" -nt "$complete" ]; then
     locked "$2"
     touch "$stamp"
 fi
