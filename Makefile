@@ -24,7 +24,7 @@ help:  ## this list
 setup:  ## .venv with the tern command, and the cache of emulators
 	@MAKEFLAGS= sh tools/setup.sh
 
-demo:  ## learn which flights will be late, through emulated boards, in a minute; writes runs/<time>-demo/report.html
+demo:  ## learn which flights will be late, through emulated boards, in a minute; writes runs/<time>/report.html
 	@MAKEFLAGS= sh tools/setup.sh device demo
 	.venv/bin/tern demo
 

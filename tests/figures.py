@@ -13,11 +13,19 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from ternbench.cases import Case
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
 COUNTING = ("rv32", "xtensa")  # instructions, on QEMU
 _NO_PART = ("bench", "host_frames")  # on no board
+
+# The reports of `tern demo`: one of 31 coordinates, and a sum over 500 records. As an epsilon the
+# sum has the rho of one of its 73 rounds.
+OF_DEMO = {
+    "us_per_flight_report": Case(epsilon="4", d=31),
+    "us_per_sum_of_500_flights": Case("gaussian", epsilon="0.000333", d=31, k=31, records=500),
+}
 
 
 def sizes_by_board() -> dict[str, dict[str, int]]:
@@ -41,6 +49,7 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
         bench = latency.Bench(on)
         figures = latency.main_figures(bench, case, (case.mechanism,), lambda line: None)
         request_bytes = len(bench.messages(case, 1)[0])
+        of_demo = {name: bench.report(each, 2)["median"] for name, each in OF_DEMO.items()}
     kept = {
         "request_bytes": request_bytes,
         "report_bytes": case.report_bytes,
@@ -48,6 +57,7 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
         "us_per_report": figures["us_per_report"]["median"],
         "us_per_coordinate": figures["us_per_coordinate"][case.mechanism],
         "us_per_coordinate_plain_float": figures["us_per_coordinate_plain_float"][case.mechanism],
+        **of_demo,
     }
     return kept, figures
 

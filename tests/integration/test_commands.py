@@ -1,4 +1,4 @@
-"""Commands that run fleets, brokers and the demo, on this machine."""
+"""Commands that run fleets and brokers, on this machine."""
 
 import json
 import os
@@ -21,6 +21,7 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, list
 from ternhost.store.store import Store
 from terntools.emulators.process import locked
 
+<<<<<<< HEAD
 
 def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
     """`tern demo` trains on flights with emulated boards. It leaves a page and pictures of the run,
@@ -38,6 +39,8 @@ def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
     assert 'src="http' not in page
 
 
+=======
+>>>>>>> db874fe9 (tern demo shows two ways of learning in private, what each protects, and what it costs)
 # Commands that run until Ctrl-C
 
 

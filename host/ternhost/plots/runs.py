@@ -17,6 +17,7 @@ from ternhost.plots.canvas import (
     LIGHT,
     LONGEST,
     MIDDLE,
+    SHADES,
     SMALL,
     WIDTH,
     Floats,
@@ -93,6 +94,36 @@ def judged(
     every_round_had_reports = bool(np.all(np.diff([0, *reports]) > 0))
     if every_round_had_reports:  # otherwise several rounds would be at the same place of the axis
         _reports_axis(axes, reports)
+    figure.legend(loc="outside upper center", ncols=2, **LEGEND)
+    return figure
+
+
+def progress(
+    curves: Mapping[str, Sequence[float]], *, lowest: Reference, highest: Reference, label: str
+) -> Figure:
+    """Draw shares that several runs have reached, from before their first round to their end.
+
+    curves: by the name of a run, the share before its first round and after each. lowest, highest:
+    shares to compare with. label: what the shares are.
+    """
+    figure, axes = single(2.9)
+    axes.axhline(highest.quality, linestyle="--", color=MIDDLE, label=highest.name)
+    axes.axhline(lowest.quality, linestyle=":", color=INK, label=lowest.name)
+    styles = [("o", DARK), ("s", SHADES[1])]
+    for (name, shares), (marker, color) in zip(curves.items(), styles, strict=False):
+        axes.plot(
+            np.linspace(0, 1, len(shares)),
+            shares,
+            linestyle="-",
+            marker=marker,
+            markersize=4.5,
+            markevery=max(1, math.ceil(len(shares) / _MOST_MARKERS)),
+            color=color,
+            label=name,
+        )
+    axes.set(xlabel="share of the rounds", ylabel=label, xlim=(-0.02, 1.02))
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
     figure.legend(loc="outside upper center", ncols=2, **LEGEND)
     return figure
 
