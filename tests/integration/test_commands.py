@@ -21,26 +21,6 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, list
 from ternhost.store.store import Store
 from terntools.emulators.process import locked
 
-<<<<<<< HEAD
-
-def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
-    """`tern demo` trains on flights with emulated boards. It leaves a page and pictures of the run,
-    and the page loads no picture from the network.
-    """
-    result = rig.tern("demo", "--boards", 1, "--reports", 200, "--epsilon", 20, "--json").json
-
-    assert result["options"]["data"] == "flights-planned"
-    assert result["reports"] == 200
-    directory = here / result["directory"]
-    pictures = {"auc.png", "card.png", "epsilon.png", "bytes.png"}
-    assert pictures <= {path.name for path in directory.iterdir()}
-    page = (directory / "report.html").read_text()
-    assert page.count("<svg") == len(pictures) + 1
-    assert 'src="http' not in page
-
-
-=======
->>>>>>> db874fe9 (tern demo shows two ways of learning in private, what each protects, and what it costs)
 # Commands that run until Ctrl-C
 
 

@@ -57,7 +57,9 @@ class Printer(Spectator):
         if is_shown or status.round == 1:
             self._progress.say(line)
         if status.round == rounds:
-            self._progress.step("reading what each board has spent, and packing its files")
+            self._progress.step("reading what each board has spent")
+        else:
+            self._progress.step(f"round {status.round + 1} of {rounds}")
 
     def waits(self, text: str) -> None:
         self._progress.step(text)
