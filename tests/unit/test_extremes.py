@@ -154,7 +154,11 @@ def planned(learner):
     ("cls", "parameter"), parameters_of(ternhost.Protection, ternhost.Terms, ternhost.Schedule)
 )
 def test_a_wrong_parameter_of_a_part_is_a_tern_error(cls, parameter):
-    parts = {ternhost.Protection: "protection", ternhost.Terms: "terms", ternhost.Schedule: "schedule"}
+    parts = {
+        ternhost.Protection: "protection",
+        ternhost.Terms: "terms",
+        ternhost.Schedule: "schedule",
+    }
     for value in EXTREMES:
         part = only_tern_errors(lambda value=value: cls(**{parameter: value}))
         if part is not None:

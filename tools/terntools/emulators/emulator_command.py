@@ -120,7 +120,7 @@ def _print_next_step(url: str, flashing: Mapping[str, str]) -> None:
     url: its port. flashing: the options with which a blank Pico is flashed.
     """
     options = "".join(f" --{name} {value}" for name, value in flashing.items())
-    example = f"tern board up {url}{options} --store fleet.sqlite --device 1 --data flights"
+    example = f"tern board up {url}{options} --store fleet.sqlite --device 1 --data flights --yes"
     print_line(f"in another terminal, such as: {example}", sys.stderr)
 
 
