@@ -29,10 +29,7 @@ _JSON_LINES = "print one JSON object per line"
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern gateway` and its actions."""
-    summary = (
-        "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only "
-        "counts"
-    )
+    summary = "gateways of sites, which keep the keys of their devices and send only counts"
     example = """tern gateway init my-sites --site north --site south --host gateways.example.org
         tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker

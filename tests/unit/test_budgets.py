@@ -126,11 +126,15 @@ def listed(sightings, store, tern):
     sightings.write()
     path = str(Path(store.path))
     store.close()
-    return lambda *words: tern("keys", "list", "--store", path, *words)
+    return lambda *words: tern("keys", "list", path, *words)
 
 
 def test_the_list_of_devices_says_what_their_boards_said(listed):
     assert "epsilon left 1.5, spent 0.5" in listed().out
+
+
+def test_the_list_finds_the_store_in_a_directory(listed, store, tern):
+    assert tern("keys", "list", str(Path(store.path).parent)).out == listed().out
 
 
 def test_the_list_has_a_line_for_the_devices_of_a_board(listed):

@@ -165,7 +165,7 @@ def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):
         "runs no",
         "watch no",
         "dashboard no",
-        "keys list --store no",
+        "keys list no",
         "relay a0 --broker no",
         "board deploy a0 --main no.py",
         "data scale no.csv",

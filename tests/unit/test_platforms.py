@@ -73,7 +73,7 @@ WITHOUT_BOARDS = (
     "runs",
     "watch|--once|runs/first",
     "keys|add|1-3|--store|keys.sqlite",
-    "keys|list|--store|keys.sqlite",
+    "keys|list|keys.sqlite",
     "board|list",
 )
 

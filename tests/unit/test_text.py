@@ -100,7 +100,7 @@ class HostileBoard(Port):
             os.close(end)
 
 
-@pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "keys list --store {}"])
+@pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "keys list {}"])
 def test_the_texts_in_a_store_are_escaped(tmp_path, command, tern):
     """A store keeps names that boards sent. These names clear the screen, and add a line "round 9:
     ..." as if tern had printed it; every command that lists them shows them as text.

@@ -19,6 +19,7 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.fleet_key import FleetKey
 from ternhost.store.store import Store
 from ternhost.text import counted
+from ternhost.watch.stores import find
 
 HEADING = "Fleets"  # of tern --help
 
@@ -33,8 +34,8 @@ def add_parser(subparsers: Any) -> None:
     actions = add_group(
         subparsers,
         "keys",
-        "the keys of a fleet's devices",
-        "tern keys list --store my-fleet/store.sqlite",
+        "the keys of a fleet's devices, and what is left of their budgets",
+        "tern keys list my-broker",
     )
     add = add_command(
         actions,
@@ -64,12 +65,16 @@ def add_parser(subparsers: Any) -> None:
     show = add_command(
         actions,
         "list",
-        "list the devices of a store, and what is left of their budgets, as boards said last",
-        "tern keys list --store my-fleet/store.sqlite",
+        "list the devices of a fleet, and what is left of their budgets, as boards said last",
+        """tern keys list
+        tern keys list my-broker
+        tern keys list my-fleet/store.sqlite""",
         run_list,
     )
+    text = "name or directory of a run, or a store (default: the newest run)"
+    show.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
     # Options that several actions have.
-    for parser in (add, rotate, revoke, show):
+    for parser in (add, rotate, revoke):
         add_option(parser, "--store FILE", required=True)
     for parser in (add, rotate):
         add_option(parser, "--output DIR", shown="none: the keys are in the store alone")
@@ -188,7 +193,8 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the devices of a store, with what their boards have said about their budgets."""
-    with Store(args.store, create=False, beside=True) as store:
+    path, _ = find(args.run)
+    with Store(path, create=False, beside=True) as store:
         devices = keys.list_devices(store)
         boards = {board.first: board for board in store.boards()}
     rows = []
@@ -207,12 +213,12 @@ def run_list(args: argparse.Namespace) -> int:
     left = _left([board for first, board in boards.items() if first in valid])
     lines = [group.line() for group in _groups(devices, boards)]
     if not lines:
-        lines.append("no devices")
+        lines.append(f"no device has a key in {path}; simulated devices need none")
     elif not left:
         lines.append("no board has said what is left of its budget: boards do when a run begins")
     for entry in left:
         lines.append(_left_text(entry))
-    print_result({"devices": rows, "left": left}, "\n".join(lines), args.json)
+    print_result({"devices": rows, "left": left, "store": str(path)}, "\n".join(lines), args.json)
     return OK
 
 

@@ -47,7 +47,7 @@ _MADE_NAME = "made.json"
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern fleet` and its actions to the commands."""
-    summary = "list the kinds of fleets; run emulated boards for other commands"
+    summary = "emulated boards for other commands, and a list of all kinds of fleets"
     actions = add_group(
         subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
     )
@@ -167,7 +167,7 @@ def _print_fleet(
     run_command = _run_command(directory, words)
     if run_command:
         lines.append(f"  ask them: {run_command}")
-    lines.append(f"  see what is left of their budgets: tern keys list --store {store}")
+    lines.append(f"  see what is left of their budgets: tern keys list {store}")
     result = {
         "ports": fleet.ports,
         "broker": args.broker,

@@ -38,7 +38,7 @@ _ADDRESS = "127.0.0.1"  # to listen on, by default
 def add_parser(subparsers: Any) -> None:
     """Add the command `tern broker` with its actions `config`, `site` and `run`."""
     titles = " or ".join(kind.title for kind in KINDS.available())
-    summary = f"configure a broker for a fleet, {titles}, or run Mosquitto"
+    summary = f"the broker of boards with a network, {titles}"
     actions = add_group(subparsers, "broker", summary, "tern broker config my-broker")
     _add_config(actions)
     _add_site(actions)
