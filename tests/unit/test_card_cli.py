@@ -21,7 +21,7 @@ def test_design_prints_the_figures_of_the_card_that_it_writes(tern, tmp_path):
     figures of the file that it has written.
     """
     path = tmp_path / "three.card"
-    words = f"card design three-outputs --epsilon 2 -o {path} --json"
+    words = f"card design three-outputs --epsilon 2 --output {path} --json"
     result = tern(*words.split()).json
     data = path.read_bytes()
     assert result["bias"] == 0
@@ -65,7 +65,7 @@ def test_a_card_that_is_neither_a_file_nor_a_mechanism_is_refused(tern, here, na
 
 
 def test_a_file_comes_before_the_mechanism_of_the_same_name(tern, here):
-    tern("card", "design", "duchi", "--epsilon", "1", "-o", "duchi:2")
+    tern("card", "design", "duchi", "--epsilon", "1", "--output", "duchi:2")
     assert tern("card", "show", "duchi:2", "--json").json["epsilon_certified"] == 1
 
 
@@ -77,6 +77,14 @@ def test_the_page_of_a_mechanism_shows_its_options_alone(capsys):
     assert "--window" not in page
 
 
+def test_options_of_every_design_may_stand_before_the_mechanism(tern):
+    assert tern("card", "design", "--epsilon", "1", "duchi", "--json").json["epsilon"] == 1
+
+
+def test_a_design_without_an_epsilon_is_refused(tern):
+    assert "--epsilon" in tern("card", "design", "duchi", code=errors.USAGE).err
+
+
 # Files that cannot be written
 
 
@@ -86,7 +94,7 @@ def test_a_full_disk_leaves_no_part_of_a_card_and_keeps_the_file_before(here):
         resource.setrlimit(resource.RLIMIT_FSIZE, (128, 128))  # a card of 3r is longer
 
     (here / "my.card").write_bytes(b"before")
-    words = ["card", "design", "3r", "-o", "my.card", "--epsilon", "1"]
+    words = ["card", "design", "3r", "--output", "my.card", "--epsilon", "1"]
     ended = subprocess.run(
         [sys.executable, "-m", "ternhost", *words], capture_output=True, preexec_fn=limit_files
     )
@@ -103,7 +111,7 @@ def test_a_full_disk_leaves_no_part_of_a_card_and_keeps_the_file_before(here):
 def duchi_card(tern, tmp_path):
     """The file of a card of epsilon 1.5."""
     path = tmp_path / "duchi.card"
-    tern("card", "design", "duchi", "--epsilon", "1.5", "-o", str(path))
+    tern("card", "design", "duchi", "--epsilon", "1.5", "--output", str(path))
     return path
 
 

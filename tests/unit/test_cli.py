@@ -147,7 +147,7 @@ def test_with_json_a_failure_is_printed_as_an_object(words, code, tern):
 
 def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):
     card = tmp_path / "a.card"
-    words = ("card", "design", "duchi", "--epsilon", "2", "-o", str(card))
+    words = ("card", "design", "duchi", "--epsilon", "2", "--output", str(card))
     assert tern_with_closed([0, 1, 2], *words).returncode == errors.OK
     data = card.read_bytes()
     assert tern_process(*words).returncode == errors.OK

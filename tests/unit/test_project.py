@@ -56,7 +56,7 @@ def test_an_option_overrides_the_project_file(project, tern):
 
 def test_an_option_overrides_the_setting_that_it_excludes(project, tern):
     """--mechanism and --card exclude each other."""
-    tern("card", "design", "duchi", "--epsilon", "2", "-o", "duchi.card")
+    tern("card", "design", "duchi", "--epsilon", "2", "--output", "duchi.card")
     project('data = "iris"\nfleet = "simulated:100"\nmechanism = "pm-sub"')
     assert tern(*RUN, "fedsgd", "--card", "duchi.card", "--json").json["mechanism"] != "pm-sub"
 

@@ -10,7 +10,14 @@ TESTS = Path(__file__).parents[1]
 UNIT = TESTS / "unit"
 ABOUT_PARTS = ("test_house.py", "test_without.py", "test_packaging.py")  # of all packages
 BOARD_VERBS = ("deploy", "flash", "info", "list", "monitor", "provision", "records", "up", "update")
-BOARD_COMMANDS = ["bench", *(f"board {verb}" for verb in BOARD_VERBS), "fleet", "hil", "relay"]
+BOARD_COMMANDS = [
+    "bench energy",
+    "bench latency",
+    *(f"board {verb}" for verb in BOARD_VERBS),
+    "fleet",
+    "hil",
+    "relay",
+]
 # By way of reaching devices: the unit tests of its own, and the commands that are lost with it.
 WAYS = {
     "ports": ("test_serial_link.py", BOARD_COMMANDS),

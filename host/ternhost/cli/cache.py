@@ -17,7 +17,9 @@ def add_parser(subparsers: Any) -> None:
     example = "tern cache\ntern cache clear emulators --yes"
     parser = add_command(subparsers, "cache", summary, example, run_show)
     parser.usage = f"{parser.prog} [ACTION ...]"
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(
+        title="actions", dest="action", metavar="ACTION", prog=parser.prog
+    )
     summary = "delete it; tern makes it again where a command needs it"
     example = "tern cache clear\ntern cache clear datasets"
     clear = add_command(actions, "clear", summary, example, run_clear)

@@ -16,7 +16,7 @@ from ternhost.cli import account, named
 from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
-from ternhost.options import flag
+from ternhost.options import Option, flag
 from ternhost.privacy import cards, certify, matrix, mechanisms, projection
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
@@ -28,7 +28,9 @@ HEADING = "Mechanisms"  # of tern --help
 def add_parser(subparsers: Any) -> None:
     """Add `tern card` and its actions to the commands."""
     summary = "design, certify and show cards, the integer tables of mechanisms"
-    example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
+    example = (
+        "tern card design three-outputs --epsilon 2 --output three.card\ntern card show three.card"
+    )
     actions = add_group(subparsers, "card", summary, example)
     summary = "list the mechanisms and the shipped cards"
     add_command(actions, "list", summary, "tern card list", run_list)
@@ -41,8 +43,8 @@ def add_parser(subparsers: Any) -> None:
 def _add_design(actions: Any) -> None:
     """Add `tern card design` to the actions, with a page of help for each mechanism."""
     summary = "design a card, and print its epsilon, variance and size"
-    example = """tern card design three-outputs --epsilon 2 -o three.card
-    tern card design pm-sub --epsilon 2 --levels 15 -o pm.card
+    example = """tern card design three-outputs --epsilon 2 --output three.card
+    tern card design pm-sub --epsilon 2 --levels 15 --output pm.card
     tern card design pm-sub --help"""
     design = add_command(actions, "design", summary, example, run_design)
     design.usage = f"{design.prog} MECHANISM --epsilon E [OPTION ...]"
@@ -55,31 +57,42 @@ def _add_design(actions: Any) -> None:
     )
     for name in mechanisms.NAMES:
         _add_mechanism(pages, name)
+    for option in _OF_EVERY_DESIGN:
+        option.add_to(design)
+
+
+# The option --epsilon is not required by the parser, since it may stand before the mechanism, too.
+_OF_EVERY_DESIGN = (
+    Option("epsilon", HELP["epsilon"], metavar="E"),
+    Option("levels", "number of outputs, if the mechanism leaves a choice", int, "N"),
+    Option("output", HELP["output"], metavar="FILE"),
+)
 
 
 def _add_mechanism(pages: Any, name: str) -> None:
-    """Add the page of help and the options of `tern card design NAME`.
+    """Add the page of help of `tern card design NAME`, which shows the mechanism's own options.
 
-    It takes the options of all other mechanisms, too, so that one of these is refused with a hint
-    at the mechanisms that have it.
+    It takes those of every design, too; and those of all other mechanisms, so that one of these is
+    refused with a hint at the mechanisms that have it.
     """
     mechanism = mechanisms.REGISTRY.named(name)
     own_options = {option.name: option for option in mechanism.options}
-    example = f"tern card design {name} --epsilon 2 -o {name}.card"
+    example = f"tern card design {name} --epsilon 2 --output {name}.card"
     page = add_command(pages, name, ", ".join(map(flag, own_options)), example, run_design)
+    page.usage = f"{page.prog} --epsilon E [OPTION ...]"
     page.description = f"Design a card of {name}, and print its epsilon, variance and size."
-    add_option(page, "--epsilon E", required=True)
-    add_option(page, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int)
+    page.epilog = f"It also takes the options of 'tern card design --help'.\n{page.epilog}"
     for option in own_options.values():
         option.add_to(page)
-    page.add_argument("-o", "--output", metavar="FILE", help=HELP["output"])
 
-    names_taken = {"epsilon", "levels", "output", *own_options}
+    hidden_options = {option.name: option for option in _OF_EVERY_DESIGN}
     for other in mechanisms.REGISTRY.available():
         for option in other.options:
-            if option.name not in names_taken:
-                option.add_to(page, hidden=True)
-                names_taken.add(option.name)
+            hidden_options.setdefault(option.name, option)
+    for option in hidden_options.values():
+        if option.name not in own_options:
+            # The value of an option that stands before the mechanism stays.
+            option.add_to(page, hidden=True, absent=argparse.SUPPRESS)
 
 
 def _add_certify(actions: Any) -> None:
@@ -107,10 +120,13 @@ def _add_show(actions: Any) -> None:
 
 def run_design(args: argparse.Namespace) -> int:
     """Design a card, write it to --output, and describe it; return the exit code."""
+    if args.epsilon is None:
+        hint = f"tern card design {args.mechanism} --epsilon 2"
+        raise UsageError("--epsilon is missing: the epsilon of one report", hint)
     options = {}
     for mechanism in mechanisms.REGISTRY.available():
         for option in mechanism.options:
-            value = getattr(args, option.name)
+            value = getattr(args, option.name, None)
             if value is not None:
                 options[option.name] = value
     design = mechanisms.design(args.mechanism, args.epsilon, args.levels, **options)

@@ -67,7 +67,7 @@ def decode(data: bytes, name: str = "the card") -> Card:
     try:
         return _decoded(data)
     except CardError as error:
-        hint = "make one with: tern card design NAME --epsilon E -o FILE"
+        hint = "make one with: tern card design NAME --epsilon E --output FILE"
         raise UsageError(f"{name} is not a card: {error}", hint) from None
 
 
