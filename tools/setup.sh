@@ -117,7 +117,7 @@ complete_venv() {
 # A checkout that was moved or copied has a .venv that points to the old place.
 is_made "$ready" || make_venv
 if [ "${2:-}" = demo ]; then
-    exec .venv/bin/tern emulator build --what "$1" >/dev/null
+    exec .venv/bin/tern emulator build "$1" >/dev/null
 fi
 is_made "$complete" || complete_venv
 

@@ -87,9 +87,10 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(tmp_path, start):
     assert rig.tern(*run, *fleet, *store, cwd=tmp_path).json["reports"] == 80
     assert command.end() == 0
 
-    _, fleet, _ = emulated_fleet(start, *words)  # the same boards
+    _, (_, ports), _ = emulated_fleet(start, *words)  # the same boards
 
-    boards = rig.tern("board", "info", *fleet, "--json").json["boards"]
+    names = ports.removeprefix("port:").split(",")
+    boards = rig.tern("board", "info", *names, "--json").json["boards"]
     left = [board["epsilon_left"] for board in boards]
     # Probabilities are rounded, so that a report costs a little less than was asked.
     assert left == pytest.approx([4 - 2, 4 - 2], abs=5e-4)

@@ -42,8 +42,10 @@ def add_parser(subparsers: Any) -> None:
     )
     build.add_argument("what", nargs="?", metavar="WHAT[,WHAT...]", default="device", help=text)
 
-    example = "tern emulator build --what pico\ntern emulator run --flash pico.bin\ntern emulator run rv32 --flash c3.bin\n"
-    example += "tern emulator run --blank"
+    example = """tern emulator build pico
+        tern emulator run --flash pico.bin
+        tern emulator run rv32 --flash c3.bin
+        tern emulator run --blank"""
     run = add_command(
         actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run
     )
