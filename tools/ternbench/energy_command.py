@@ -27,12 +27,13 @@ def add_parser(actions: Any) -> None:
     tern bench energy a0 --meter ppk2:a1,volts=3.3
     tern bench energy --meter csv:export.csv,volts=5"""
     parser = add_command(actions, "energy", summary, example, _run)
-    latency_command.add_options(parser)
+    latency_command.add_options(parser, hidden=True)
     text = "instrument, its exported file or a model; see below"
     add_option(parser, "--meter METER", text, required=True)
     text = "also measure the current of the board in deep sleep, for 'tern bench battery --sleep'"
     add_option(parser, "--asleep", text)
-    parser.epilog = "\n".join([*choice.help_lines(), "", str(parser.epilog)])
+    others = "It also takes the options of 'tern bench latency --help'."
+    parser.epilog = "\n".join([others, "", *choice.help_lines(), "", str(parser.epilog)])
 
 
 def _run(args: argparse.Namespace) -> int:

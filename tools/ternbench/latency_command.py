@@ -34,17 +34,26 @@ count instructions, and give the least time of a chip."""
     parser.epilog = f"{explanation}\n{parser.epilog}"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that describe a report, which `tern bench energy` has as well."""
+def add_options(parser: argparse.ArgumentParser, hidden: bool = False) -> None:
+    """Add the options that describe a report, which `tern bench energy` has as well.
+
+    hidden: the help shows only the board and --fleet.
+    """
     case = Case()
     models = tuple(LINEAR_MODELS)
     devices.add_board_or_fleet(parser, HELP["fleet"], "pico-emulated:1")
-    add_option(parser, "--mechanism NAME", default=case.mechanism, choices=mechanisms.NAMES)
-    add_option(parser, "--epsilon E", default=case.epsilon)
-    add_option(parser, "--d D", default=case.d)
-    add_option(parser, "--k K", default=case.k)
-    add_option(parser, "--model", default=case.model, choices=models)
-    add_option(parser, "--sessions DIR", default="sessions")
+    add_option(
+        parser,
+        "--mechanism NAME",
+        default=case.mechanism,
+        choices=mechanisms.NAMES,
+        hidden=hidden,
+    )
+    add_option(parser, "--epsilon E", default=case.epsilon, hidden=hidden)
+    add_option(parser, "--d D", default=case.d, hidden=hidden)
+    add_option(parser, "--k K", default=case.k, hidden=hidden)
+    add_option(parser, "--model", default=case.model, choices=models, hidden=hidden)
+    add_option(parser, "--sessions DIR", default="sessions", hidden=hidden)
 
 
 def case_of(args: argparse.Namespace) -> Case:

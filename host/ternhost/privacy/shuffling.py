@@ -109,7 +109,7 @@ def account(
             f"a report of {values} values at {local / MICRO:g} has local epsilon {epsilon:g}: beyond"
             f" {LARGEST_LOSS:g} nothing is hidden"
         )
-        raise UsageError(text, hint="fewer --values, or a smaller epsilon")
+        raise UsageError(text, hint="a smaller --k, or a smaller epsilon")
 
     worst_mechanism = randomised_response(epsilon)
     card_epsilon = None

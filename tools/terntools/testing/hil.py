@@ -108,7 +108,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `tern hil` to the commands."""
     summary = "run the board tests on all boards of a hardware map at once"
     example = """tern hil --hardware-map boards.yaml
-    tern hil --hardware-map boards.yaml --board pico-1 --json
+    tern hil --hardware-map boards.yaml pico-1 --json
     tern hil --hardware-map boards.yaml --history"""
     parser = add_command(subparsers, "hil", summary, example, _run)
     figures = "Also measure the figures that the map expects."
@@ -118,7 +118,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.description = f"{parser.description} {figures}\n{codes}"
     add_option(parser, "--hardware-map FILE", "a hardware map of Zephyr's twister", required=True)
-    add_option(parser, "--board ID...", "run on this board only")
+    text = "id of a board in the map (default: all that are connected)"
+    parser.add_argument("boards", nargs="*", metavar="ID", help=text)
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
     add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
     add_option(parser, "--sessions DIR", default="sessions")
@@ -139,7 +140,7 @@ def _run(args: argparse.Namespace) -> int:
 
     # Errors are reported before any board is tested, those of the history too.
     tests = tuple(args.tests or TESTS)
-    boards = boards_of(args.hardware_map, args.board)
+    boards = boards_of(args.hardware_map, args.boards)
     expects_figures = any(board.expect for board in boards)
     if expects_figures:
         expectations.append(history, board="", expected=(), values={})  # raises if not writable
@@ -149,7 +150,7 @@ def _run(args: argparse.Namespace) -> int:
     session = Session(args.sessions)
     with SessionProgress(session) as progress:
         plan = Plan(args.hardware_map, session.directory, tests, args.timeout)
-        results = run(plan, args.board, progress)
+        results = run(plan, args.boards, progress)
 
     records_by_board = _append_figures(history, results)
     missed = _missed(history, records_by_board)
