@@ -55,6 +55,8 @@ def test_measured_figures_agree_with_the_file_of_the_pico(of_pico):
         tolerance = 0.002 if name.startswith("us_") else 0
         if name == "us_per_coordinate_plain_float":
             tolerance = 0.1
+        if name in figures.OF_DEMO:  # the demo states them with one or two digits
+            tolerance = 0.05
         agrees = measured[name] == pytest.approx(value, rel=tolerance)
         assert agrees, f"{name} {measured[name]}, not {value}: python tests/figures.py --keep"
 
