@@ -71,7 +71,7 @@ def test_the_first_fleet_trains_and_collects(tmp_path):
     printed = run(tmp_path, [EXAMPLES / "first_fleet.sh", "mine"], PATH=path, PORT=str(free_port()))
     assert "100 reports of 18 bytes in 2 rounds" in printed
     assert "fedsgd on flights, mqtt:mine" in printed
-    assert "collect on flights, mqtt:mine" in printed
+    assert "values on flights, mqtt:mine" in printed
 
 
 # Programs on boards

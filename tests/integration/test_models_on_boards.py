@@ -93,7 +93,7 @@ def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind):
     """
     sizes = {"rounds": 2, "clients": 40, "records": 1, "data": f"devices:{rig.D}"}
     if kind == wire.SOFTMAX:
-        sizes["labels"] = 8
+        sizes["data"] += ":8"
     place = {"fleet": fleet(boards), "store": "store.sqlite", "name": "mine"}
 
     rig.finish("fedavg", model=model, epsilon="1", seed=3, **sizes, **place)

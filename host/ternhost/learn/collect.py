@@ -45,6 +45,7 @@ from ternhost.learn.designs import (
     ReportDesign,
     by_class,
     class_of,
+    epsilons_option,
     stated_epsilon_lines,
 )
 from ternhost.learn.devices import Devices
@@ -75,6 +76,8 @@ class Options(MechanismOptions, BudgetOptions, ClientOptions):
     """Options of collecting by Algorithm 6."""
 
     takes_taus: ClassVar[bool] = True
+
+    epsilons: str | None = epsilons_option("TAU:E:SHARE,...")
 
     def check(self) -> None:
         for device_class in self.classes():

@@ -352,6 +352,14 @@ def _card_value(value: Any) -> str:
         raise UsageError(f"{text[:60]}: {reason}", hint) from error
 
 
+def epsilons_option(metavar: str) -> Any:
+    """Return the option by which each class of devices gets an epsilon of its own.
+
+    metavar: the form of its value in the help.
+    """
+    return in_privacy(None, metavar=metavar, instead_of=("epsilon",))
+
+
 @dataclass(frozen=True)
 class BudgetOptions(OptionGroup):
     """Options of the epsilon of a report: one for all devices, or one for each class of them."""
@@ -359,7 +367,7 @@ class BudgetOptions(OptionGroup):
     takes_taus: ClassVar[bool] = False  # whether a class of devices may have a bound of clipping
 
     epsilon: Number = in_privacy("2", metavar="E")
-    epsilons: str | None = in_privacy(None, metavar="E:SHARE,...", instead_of=("epsilon",))
+    epsilons: str | None = epsilons_option("E:SHARE,...")
 
     @property
     def most_epsilon(self) -> int:

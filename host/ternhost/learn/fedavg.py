@@ -32,6 +32,7 @@ from ternhost.learn.designs import (
     MechanismOptions,
     ReportDesign,
     by_class,
+    epsilons_option,
     pools_of,
 )
 from ternhost.learn.devices import Devices, most_turns, take
@@ -58,6 +59,7 @@ class Options(MechanismOptions, LearningOptions):
 
     takes_taus: ClassVar[bool] = True
 
+    epsilons: str | None = epsilons_option("TAU:E:SHARE,...")
     clients: int = _average(0, shown="all, but at most 1000 on boards", metavar="N")
     records: int = _average(8, metavar="N")
     rounds: int = _average(20, metavar="N")

@@ -48,8 +48,9 @@ _ROUNDING = 1e-12
 class UnitOptions(OptionGroup):
     """Options of what protects units within devices: their size, and the budget for life."""
 
-    unit: str | int = in_privacy("record", metavar="UNIT")
-    run_epsilon: Number = in_privacy("1", metavar="E")
+    # A run without these options protects devices.
+    unit: str | int = in_privacy("record", metavar="UNIT", shown="device, or record with sums")
+    run_epsilon: Number = in_privacy("1", metavar="E", shown="1, with sums")
     delta: Number = in_privacy("1e-6", metavar="D")  # the run has the same
     records: int = to_learn(500, metavar="N")
 
