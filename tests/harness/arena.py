@@ -126,7 +126,7 @@ class Arena:
     def start_host(self):
         with open(self.directory / "host.log", "ab") as log:
             self.host = warm.Popen(
-                self.host_command(interval=_INTERVAL),
+                self.host_command(every=_INTERVAL),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -173,7 +173,7 @@ def test_a_device_that_is_revoked_is_refused_at_once(arena):
     store. The next round already asks the two others alone, and does not count the answer of the
     revoked one.
     """
-    process = serve(arena, interval=8, rounds=2)
+    process = serve(arena, every=8, rounds=2)
     wait_for(lambda: arena.ended() == 1)
 
     # The host is halted meanwhile, so that the second round begins after the command.
