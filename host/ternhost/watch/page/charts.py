@@ -353,7 +353,11 @@ def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
     if card_outputs.needs_logarithm(sums_of_groups):
         lowest = sums_of_groups[sums_of_groups > 0].min()
         whole_power = 10.0 ** math.floor(math.log10(lowest / 2))
-        y_axis = _axis("log", "probability (logarithmic axis)", min=_short(whole_power), max=1)
+        bottom = _short(whole_power)
+        # Bars begin at startValue; without it they would hang from 1.
+        y_axis = _axis(
+            "log", "probability (logarithmic axis)", min=bottom, max=1, startValue=bottom
+        )
     return _frame(x_axis, y_axis, series)
 
 

@@ -150,7 +150,7 @@ def constant_bound(run: RunView) -> str:
     """Say to which bound the devices of each class clip in every round; it comes from their costs."""
     bounds = [device_class.get("tau") for device_class in run.classes]
     if not any(bounds):
-        return "Every round: the values lie in [-1, 1] by themselves, and nothing is clipped."
+        return "This run chooses no bound: what its devices report has a fixed range."
     texts = []
     for number, bound in enumerate(bounds, 1):
         of_class = f"class {number}: " if len(bounds) > 1 else ""

@@ -164,8 +164,7 @@ def last_rounds_table(snapshot: Snapshot) -> str:
                 duration,
                 entry.get("asked"),
                 entry.get("reports"),
-                entry.get("refusals"),
-                breakdown(entry.get("reasons") or {}),
+                _refusals(entry),
                 _bound(snapshot, entry, bound_name),
                 entry.get("ended", ""),
             ]
@@ -178,11 +177,19 @@ def last_rounds_table(snapshot: Snapshot) -> str:
         "asked",
         "reports",
         "refusals",
-        "why",
         bound_heading,
         "ended by",
     )
     return table(headings, rows) if rows else empty("No round has ended yet.")
+
+
+def _refusals(entry: Mapping[str, Any]) -> int | str | None:
+    """Return how many devices refused in a round, and by which reasons if that is known."""
+    count = entry.get("refusals")
+    reasons = breakdown(entry.get("reasons") or {})
+    if not reasons:
+        return count
+    return f"{count} ({reasons})"
 
 
 def _bound(snapshot: Snapshot, entry: Mapping[str, Any], name: str) -> str | None:
