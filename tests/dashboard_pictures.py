@@ -1,6 +1,6 @@
-"""Takes the README's pictures of the live page: `python tests/dashboard_pictures.py` writes them
-into docs/pictures, in light and dark colours, 1280 and 400 pixels wide. Chromium encodes them as
-WebP.
+"""Takes the four pictures of the live page that the guides show: `python tests/dashboard_pictures.py`
+writes them into docs/pictures, in light and in dark colours, 1280 and 400 pixels wide. Chromium
+encodes them as WebP.
 """
 
 import base64
@@ -19,8 +19,15 @@ from ternhost.store.store import Store
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
-BOARDS, ROUNDS, PLANNED = 8_000, 28, 40
-WIDTHS = {1280: 860, 400: 860}  # and heights
+BOARDS, ROUNDS, PLANNED = 20_000, 32, 40
+HEIGHT = 900  # pixels
+# Which section each picture shows, by the colours and the width.
+SECTIONS = {
+    ("light", 1280): "learning",
+    ("dark", 1280): "fleet",
+    ("light", 400): "fleet",
+    ("dark", 400): "learning",
+}
 MOST_BYTES = 150_000
 
 
@@ -45,17 +52,18 @@ def draw(url):
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        for scheme in ("light", "dark"):
-            for width, height in WIDTHS.items():
-                size = {"width": width, "height": height}
-                context = browser.new_context(viewport=size, color_scheme=scheme)
-                page = context.new_page()
-                for section in ("learning", "fleet"):
-                    page.goto(f"{url}?section={section}")
-                    page.wait_for_selector("main.tern .tile")
-                    page.wait_for_timeout(2000)
-                    write(context, page, PICTURES / f"dashboard-{section}-{scheme}-{width}.webp")
-                context.close()
+        for (scheme, width), section in SECTIONS.items():
+            size = {"width": width, "height": HEIGHT}
+            context = browser.new_context(viewport=size, color_scheme=scheme)
+            page = context.new_page()
+            page.goto(f"{url}?section={section}")
+            page.wait_for_selector("main.tern .tile")
+            page.wait_for_timeout(3000)
+            if width < 640 and section == "fleet":  # the boards are below the figures
+                page.evaluate("document.querySelector('.q-tabs').scrollIntoView()")
+                page.wait_for_timeout(500)
+            write(context, page, PICTURES / f"dashboard-{section}-{scheme}-{width}.webp")
+            context.close()
         browser.close()
 
 

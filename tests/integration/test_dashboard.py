@@ -260,7 +260,7 @@ def test_the_page_serves_no_key_and_no_password(small, visit):
 
 
 WIDE = """() => [...document.querySelectorAll("body :not(svg *)")].filter(e => e.checkVisibility()).filter(e => {
-    const box = e.getBoundingClientRect(), scrolls = e.parentElement.closest(".scroll, .wide, .ag-root-wrapper");
+    const box = e.getBoundingClientRect(), scrolls = e.parentElement.closest(".table-box, .wide, .ag-root-wrapper");
     return scrolls ? e.matches("td, th, .ag-cell") && box.width > innerWidth : box.right > innerWidth + 1;
 }).map(e => e.outerHTML.slice(0, 100))"""
 

@@ -170,7 +170,7 @@ CUT_OFF = """() => {
         const isCut = clips(box, "X") && (part.right > edge.right + 1.5 || part.left < edge.left - 1.5)
           || clips(box, "Y") && (part.bottom > edge.bottom + 3 || part.top < edge.top - 3);
         if (isCut) { missing.push(text.data + " in " + box.className); break; }
-        if (box.matches(".scroll") && box.scrollWidth > box.clientWidth + 1) break;
+        if (box.matches(".table-box") && box.scrollWidth > box.clientWidth + 1) break;
         if (box.matches("main.tern") && (part.right > innerWidth + 1 || part.left < -1))
           missing.push(text.data + " outside of the window");
       }

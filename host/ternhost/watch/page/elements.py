@@ -183,7 +183,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
                 body += "<td class=nothing>"
     width = "few" if len(headings) <= _FEW_COLUMNS else "many"
     return (
-        f"<div class='scroll {width}' tabindex=0><table>"
+        f"<div class='table-box {width}' tabindex=0><table>"
         f"<thead><tr>{header}</thead><tbody>{body}</table></div>"
     )
 

@@ -115,9 +115,9 @@ _HEARD = [
 _REPORTED = [
     _column("budget", "epsilon left", 125, "number", headerTooltip=_LEFT),
     _column("allowance", "allowance", 115, "number", headerTooltip=TERMS["allowance"]),
-    _column("protects", "protects", 330, headerTooltip=TERMS["protects"]),
     _column("library", "library", 115, headerTooltip=TERMS["library"]),
     _column("program", "program", 170, headerTooltip=TERMS["program"]),
+    _column("protects", "protects", 330, headerTooltip=TERMS["protects"]),
     _column("machine", "kind of board", 190),
     _column("interpreter", "interpreter", 180, headerTooltip=TERMS["interpreter"]),
     _column("entropy", "entropy", 120, headerTooltip=TERMS["entropy"]),
