@@ -146,7 +146,7 @@ CUT_OFF = """() => {
     return overflow === "hidden" || overflow === "clip" || bar < 4;
   };
   const missing = [];
-  const walker = document.createTreeWalker(document.querySelector("main.tern"), NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
   for (let text = walker.nextNode(); text; text = walker.nextNode()) {
     const parent = text.parentElement;
     if (!text.data.trim() || !parent.checkVisibility() || parent.closest("[class*=ag-aria]")) continue;
@@ -171,12 +171,12 @@ CUT_OFF = """() => {
           || clips(box, "Y") && (part.bottom > edge.bottom + 3 || part.top < edge.top - 3);
         if (isCut) { missing.push(text.data + " in " + box.className); break; }
         if (box.matches(".table-box") && box.scrollWidth > box.clientWidth + 1) break;
-        if (box.matches("main.tern") && (part.right > innerWidth + 1 || part.left < -1))
+        if (box.matches("main") && (part.right > innerWidth + 1 || part.left < -1))
           missing.push(text.data + " outside of the window");
       }
     }
   }
-  for (const text of document.querySelectorAll("main.tern svg text")) {
+  for (const text of document.querySelectorAll("main svg text")) {
     const svg = text.closest("svg").getBoundingClientRect(), part = text.getBoundingClientRect();
     if (part.width && (part.right > svg.right + 2 || part.left < svg.left - 2 || part.bottom > svg.bottom + 2))
       missing.push(text.textContent + " in a picture");
@@ -199,7 +199,7 @@ FAINT = """least => {
     return [255, 255, 255];
   };
   const faint = [];
-  for (const element of document.querySelectorAll("main.tern *")) {
+  for (const element of document.querySelectorAll("main *")) {
     const inSvg = element.closest("svg");
     if (inSvg && element.tagName !== "text") continue;
     const hasText = [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
@@ -235,6 +235,30 @@ def test_nothing_is_cut_off_and_all_text_can_be_read(url, browser, width):
             seen.append(section)
         assert tuple(seen) == SECTIONS
         assert not opened.complaints
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The address of the report of a run, which is a page of its own."""
+    directory = tmp_path_factory.mktemp("report")
+    words = "collect means --unit record --run-epsilon 2 --delta 1e-6 --records 20"
+    rig.tern(*words.split(), *["--fleet", "simulated:200", "--name", "r"], cwd=directory, code=0)
+    return (directory / "runs" / "r" / "report.html").as_uri()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_of_a_report_is_cut_off_and_all_of_it_can_be_read(report, browser, width):
+    with closing(Visit(browser, report, viewport={"width": width, "height": 900})) as opened:
+        opened.page.goto(report)
+        for section in opened.page.locator("summary").all():
+            section.click()
+        for scheme in ("light", "dark"):
+            opened.page.emulate_media(color_scheme=scheme)
+            cut_off = opened.page.evaluate(CUT_OFF)
+            assert cut_off == [], (scheme, cut_off)
+            faint = opened.page.evaluate(FAINT, LEAST_CONTRAST)
+            assert faint == [], (scheme, faint)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_checks_find_what_is_cut_off_and_what_is_faint(url, browser):

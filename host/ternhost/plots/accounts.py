@@ -1,6 +1,7 @@
 """Pictures of what reports disclose: epsilons of accounts, and what an observer may believe."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,6 +9,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ternhost.plots.canvas import DARK, INK, LEGEND, MIDDLE, SHADES, SMALL, legend_above, single
 from ternhost.privacy.guarantee import believed, rounded
+
+_LINE = 44  # characters of a label below the axis
 
 
 def epsilons(
@@ -43,7 +46,9 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figu
     spent: the number of clients by the epsilon that they have spent. allowed: what the run may cost
     a client, as an epsilon. what: a label that says what the epsilon is about.
     """
-    figure, axes = single(2.1)
+    label = fill(f"spent by a client: {what}", _LINE)
+    more_lines = label.count("\n")
+    figure, axes = single(2.1 + 0.17 * more_lines)  # inches
     epsilons = sorted(spent)
     clients = [spent[epsilon] for epsilon in epsilons]
     largest = max(allowed, *epsilons)
@@ -55,7 +60,7 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figu
 
     room_for_labels = 1.3
     axes.set(xlim=(-width, largest + 2 * width), ylim=(0, max(clients) * room_for_labels))
-    axes.set(xlabel=f"spent by a client: {what}", ylabel="clients")
+    axes.set(xlabel=label, ylabel="clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
     legend_above(axes, columns=2)
