@@ -108,7 +108,7 @@ def _run(args: argparse.Namespace) -> int:
             flashing = _prepare_flashing(args, Path(folder))
         with _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
             print_result({"port": board.url, **flashing}, board.url, args.json)
-            if not args.quiet:
+            if not (args.quiet or args.json):
                 _print_next_step(board.url, flashing)
             while board.is_running:
                 time.sleep(0.2)
