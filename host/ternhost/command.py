@@ -79,10 +79,11 @@ class CommandGroup:
         Of all verbs, one whose module cannot be imported is listed with a text that says so. Raises
         ModuleNotFoundError if that is the named one.
         """
-        actions = add_group(subparsers, self.name, self.summary, self.example)
         if verb is not None and verb in self.verbs:
-            import_module(self.verbs[verb]).add_parser(actions)
+            module = import_module(self.verbs[verb])  # first: if it fails, there is no group yet
+            module.add_parser(add_group(subparsers, self.name, self.summary, self.example))
             return
+        actions = add_group(subparsers, self.name, self.summary, self.example)
         for name in self.verbs:
             try:
                 import_module(self.verbs[name]).add_parser(actions)

@@ -88,15 +88,19 @@ def build_parser(words: Sequence[str] | None = None) -> Parser:
 
 
 def _add_command(subparsers: Any, name: str, verb: str | None) -> None:
-    """Add a command to the parsers of `tern`; of a group only the named verb, if it is one of it."""
+    """Add a command to the parsers of `tern`; of a group only the named verb, if it is one of it.
+
+    Raises ModuleNotFoundError if the module of the named verb cannot be imported.
+    """
     try:
         command = COMMANDS[name]
-        if isinstance(command, CommandGroup):
-            command.add_parser(subparsers, verb)
-        else:
+        if not isinstance(command, CommandGroup):
             command.add_parser(subparsers)
+            return
     except ModuleNotFoundError as error:  # the other commands still work
         add_missing(subparsers, name, error)
+        return
+    command.add_parser(subparsers, verb)
 
 
 def _commands_needed(words: Sequence[str] | None) -> list[str]:
