@@ -21,7 +21,7 @@ Number = str | int | float | Decimal
 """How Python may write a number that is kept exactly, in decimal: 2, 0.5, "0.1", Decimal("0.1")."""
 
 _KEY = "option"
-_KINDS: dict[Callable[[str], Any], str] = {
+KINDS: dict[Callable[[str], Any], str] = {
     int: "a whole number",
     float: "a finite number",
     bool: "True or False",
@@ -82,7 +82,7 @@ class Option:
         try:
             return self.type(text)
         except ValueError:
-            expected = _KINDS.get(self.type) or self.metavar or "another value"
+            expected = KINDS.get(self.type) or self.metavar or "another value"
             raise UsageError(f"{flag(self.name)} must be {expected}, not {text!r}") from None
 
     def normalised(self, value: Any) -> Any:
@@ -100,7 +100,7 @@ class Option:
             else:
                 result = _converted(self.type, value)
         except (TypeError, ValueError, OverflowError):
-            expected = _KINDS.get(self.type) or "a text or a number"
+            expected = KINDS.get(self.type) or "a text or a number"
             raise UsageError(f"{flag(self.name)} must be {expected}, not {_shown(value)}") from None
         is_choice = not self.values or result in self.values or result == self.default
         if not is_choice:

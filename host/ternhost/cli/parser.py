@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from ternhost.command import help_hint
 from ternhost.errors import UsageError
+from ternhost.options import KINDS
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -69,6 +70,19 @@ class Parser(argparse.ArgumentParser):
             if action is not None and action.nargs == argparse.REMAINDER:
                 return  # its value is all the rest, such as the command of 'privacy --plan'
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Return the value that a text stands for. Raises UsageError if it has another form."""
+        hint = help_hint(self.prog)
+        try:
+            return super()._get_value(action, arg_string)
+        except UsageError as error:
+            raise UsageError(error.message, hint=error.hint or hint) from error
+        except argparse.ArgumentError as error:
+            kind: Any = action.type
+            expected = KINDS.get(kind) or action.metavar or "another value"
+            text = f"{_name(action)} must be {expected}, not {arg_string!r}"
+            raise UsageError(text, hint=hint) from error
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raise UsageError for a value that is none of the choices; name the most similar one."""
         if action.choices is None or value in action.choices:
@@ -77,8 +91,7 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             text = f"'{self.prog}' has no {str(action.metavar).lower()} {value!r}"
         else:
-            name = "/".join(action.option_strings) or action.metavar or action.dest
-            text = f"{name} must be one of {', '.join(known)}, not {value!r}"
+            text = f"{_name(action)} must be one of {', '.join(known)}, not {value!r}"
         suggestion = did_you_mean(str(value), known)
         raise UsageError(text, hint=f"{suggestion} {help_hint(self.prog)}".strip())
 
@@ -86,6 +99,11 @@ class Parser(argparse.ArgumentParser):
 def takes_all_words(parser: argparse.ArgumentParser) -> bool:
     """Return whether an argument of a parser takes the rest of the words, whatever they are."""
     return any(action.nargs == argparse.REMAINDER for action in parser._actions)
+
+
+def _name(action: argparse.Action) -> str:
+    """Return what messages call an option or an argument."""
+    return "/".join(action.option_strings) or str(action.metavar or action.dest)
 
 
 def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

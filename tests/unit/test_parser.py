@@ -1,0 +1,43 @@
+"""The parser of command lines: words that it does not know, and values of the wrong form."""
+
+import json
+
+import pytest
+
+from ternhost.errors import USAGE
+
+
+def refused(tern, words):
+    """The error of a command line, as an object."""
+    return json.loads(tern(*words.split(), "--json", code=USAGE).out)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("plan --runs x", "--runs"),
+        ("plan --goal x", "--goal"),
+        ("plan --records x", "--records"),
+        ("card design lhp --proportions 1,x", "--proportions"),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_refused_by_the_name_of_its_option(tern, words, option):
+    assert refused(tern, words)["error"].startswith(f"{option} must be ")
+
+
+@pytest.mark.parametrize("words", ["plan --runs x", "plan --records x", "plan --model x"])
+def test_the_hint_of_a_wrong_value_names_the_help_of_the_command(tern, words):
+    assert "'tern plan --help'" in refused(tern, words)["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("card desing", "design"),
+        ("papers zaho", "zhao"),
+        ("plan --rusn 3", "--runs"),
+        ("cache claer", "clear"),
+    ],
+)
+def test_a_typo_gets_the_most_similar_word(tern, words, suggestion):
+    assert f"did you mean {suggestion}?" in refused(tern, words)["hint"]
