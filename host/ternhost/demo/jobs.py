@@ -85,7 +85,7 @@ DEVICES = Job(
     title="20,000 devices",
     protects="the device",
     noise="Each device reports one number, once. The mechanism Three-Outputs has perturbed it, so "
-    "that nobody can find out what the device holds (epsilon 4)",
+    "that it tells little about what the device holds (epsilon 4)",
     learner="fedsgd",
     # Each round asks 2,000 devices. With 500, the model of the first rounds is as good as their
     # luck, so that the curve of a single run may fall at first, though it rises in the mean of many.
@@ -103,8 +103,8 @@ BOARDS = Job(
     name="boards",
     title="20 boards",
     protects="one flight",
-    noise="Each board reports sums over its flights. It has added Gaussian noise, so that nobody can "
-    "find out whether a flight is among them (epsilon 1 for life, at delta 1e-6)",
+    noise="Each board reports sums over its flights. It has added Gaussian noise, so that they "
+    "tell little about any single flight (epsilon 1 for life, at delta 1e-6)",
     learner="fedsum",
     options={
         "data": DATASET,
