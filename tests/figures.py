@@ -20,10 +20,8 @@ KEPT = mpy.FIRMWARE / "figures.json"
 COUNTING = ("rv32", "xtensa")  # instructions, on QEMU
 _NO_PART = ("bench", "host_frames")  # on no board
 
-# The reports of `tern demo`: one of 31 coordinates, and a sum over 500 records. As an epsilon the
-# sum has the rho of one of its 73 rounds.
+# The sum over 500 records of `tern demo`. As an epsilon it has the rho of one of its 73 rounds.
 OF_DEMO = {
-    "us_per_flight_report": Case(epsilon="4", d=31),
     "us_per_sum_of_500_flights": Case("gaussian", epsilon="0.000333", d=31, k=31, records=500),
 }
 

@@ -97,7 +97,7 @@ DEVICES = Job(
         "epsilon": "4",
         "mechanism": "three-outputs",
     },
-    pico_figure="us_per_flight_report",
+    pico_figure="us_per_report",  # with 28 coordinates, where the flights have 31
 )
 BOARDS = Job(
     name="boards",
