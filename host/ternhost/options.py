@@ -27,6 +27,7 @@ KINDS: dict[Callable[[str], Any], str] = {
     bool: "True or False",
 }
 _LONGEST_SHOWN = 60  # characters of a wrong value in a message
+_LARGEST = 2**63 - 1  # whole number of an option
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": bool}
 
 
@@ -101,12 +102,12 @@ class Option:
                 result = _converted(self.type, value)
         except (TypeError, ValueError, OverflowError):
             expected = KINDS.get(self.type) or "a text or a number"
-            raise UsageError(f"{flag(self.name)} must be {expected}, not {_shown(value)}") from None
+            raise UsageError(f"{flag(self.name)} must be {expected}, not {shown(value)}") from None
+        if self.type is int and abs(result) > _LARGEST:
+            raise UsageError(f"{flag(self.name)} is too large a number")
         is_choice = not self.values or result in self.values or result == self.default
         if not is_choice:
-            text = (
-                f"{flag(self.name)} must be one of {', '.join(self.values)}, not {_shown(result)}"
-            )
+            text = f"{flag(self.name)} must be one of {', '.join(self.values)}, not {shown(result)}"
             raise UsageError(text)
         return result
 
@@ -179,8 +180,16 @@ def _converted(wanted_type: Any, value: Any) -> Any:
     if wanted_type is float:
         return _finite(value)
     if isinstance(value, str | PurePath):
-        return str(value)
+        return _encodable(str(value))
     return _decimal(value)
+
+
+def _encodable(text: str) -> str:
+    """Return a text that can be written to a file, or be the name of one. Raises ValueError."""
+    text.encode()  # raises UnicodeEncodeError, which is a ValueError, for a half of a character
+    if "\0" in text:
+        raise ValueError
+    return text
 
 
 def _finite(value: Any) -> float:
@@ -205,7 +214,7 @@ def _decimal(value: Any) -> str:
     return repr(float(value))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a wrong value as messages show it: in one line, which is not too long."""
     try:
         text = repr(value)

@@ -125,7 +125,42 @@ def installed(*names):
     return package
 
 
-bare, for_boards = installed(), installed("boards")
+bare, for_boards, with_data = installed(), installed("boards"), installed("data")
+
+# A program whose lines from the fourth on are wrong, each in another way.
+WRONG_PROGRAM = """
+import ternhost
+
+ternhost.train(ternhost.FedSGD(epsilon=[1]))
+ternhost.train(ternhost.FedSGD(epsilom=1))
+ternhost.train(fleet=3)
+text: str = ternhost.train().accuracy
+ternhost.train(reports=5)
+"""
+WRONG_LINES = {4, 5, 6, 7, 8}
+
+
+def type_errors(package, program):
+    """What `mypy --strict` finds in a program of somebody who has installed the package."""
+    words = (sys.executable, "-m", "mypy", "--strict", "--python-executable", package.python)
+    checked = run(*words, "--cache-dir", package.home / "mypy", program, cwd=package.home)
+    return [line for line in checked.stdout.splitlines() if ": error:" in line]
+
+
+def test_a_program_of_a_user_passes_strict_type_checks(with_data):
+    assert type_errors(with_data, ROOT / "tests/outside/typed_program.py") == []
+
+
+def test_strict_type_checks_find_wrong_arguments(with_data):
+    program = with_data.home / "wrong.py"
+    program.write_text(WRONG_PROGRAM)
+    errors = type_errors(with_data, program)
+    assert {int(error.split(":")[1]) for error in errors} == WRONG_LINES
+
+
+def test_the_program_of_a_user_runs(with_data):
+    ended = with_data.run(ROOT / "tests/outside/typed_program.py")
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_the_wheel_holds_every_source_file(wheel):

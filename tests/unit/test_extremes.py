@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 import ternhost
+import ternhost.api.learners
 from ternhost import Simulated
 from ternhost.learn.base import ALGORITHMS
 from ternhost.options import options_of
-from ternhost.run.begin import plan_run
-from ternhost.run.options import RunOptions
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -103,16 +102,6 @@ EXTREMES = [
 ]
 
 
-def name_of(value):
-    """A name of an extreme for the report of a test."""
-    with suppress(Exception):
-        return f"{type(value).__name__} {value!r}"[:40]
-    return type(value).__name__
-
-
-extremes = pytest.mark.parametrize("value", EXTREMES, ids=map(name_of, EXTREMES))
-
-
 def parameters_of_learners():
     """Each parameter of each learner."""
     for name, learner in ALGORITHMS.items():
@@ -137,30 +126,116 @@ def only_tern_errors(call):
 
 @pytest.mark.parametrize(("learner", "parameter"), parameters_of_learners())
 def test_a_wrong_parameter_of_a_learner_is_a_tern_error(learner, parameter):
-    """A value that the learner takes is tried in a run, too, as far as its plan."""
+    for value in EXTREMES:
+        only_tern_errors(lambda value=value: learner(**{parameter: value}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("learner", "parameter"), parameters_of_learners())
+def test_what_a_learner_takes_is_planned_or_refused(learner, parameter):
+    """A run with each value that the learner takes is planned as far as that goes without one."""
+    tried = []
     for value in EXTREMES:
         options = only_tern_errors(lambda value=value: learner(**{parameter: value}))
-        if options is not None:
-            only_tern_errors(lambda options=options: planned(options))
+        if options is None or options in tried:
+            continue
+        tried.append(options)
+        only_tern_errors(lambda options=options: ternhost.Run(options, Simulated(200)).check())
 
 
-def planned(learner):
-    """Plan a run of a learner, without writing anything."""
-    run = ternhost.Run(learner, Simulated(200))
-    run.check()
+PARTS = {
+    ternhost.Protection: "protection",
+    ternhost.Terms: "terms",
+    ternhost.Schedule: "schedule",
+}
 
 
-@pytest.mark.parametrize(
-    ("cls", "parameter"), parameters_of(ternhost.Protection, ternhost.Terms, ternhost.Schedule)
-)
+@pytest.mark.parametrize(("cls", "parameter"), parameters_of(*PARTS))
 def test_a_wrong_parameter_of_a_part_is_a_tern_error(cls, parameter):
-    parts = {
-        ternhost.Protection: "protection",
-        ternhost.Terms: "terms",
-        ternhost.Schedule: "schedule",
-    }
     for value in EXTREMES:
         part = only_tern_errors(lambda value=value: cls(**{parameter: value}))
         if part is not None:
-            run = {parts[cls]: part}
-            only_tern_errors(lambda run=run: ternhost.Run(fleet=Simulated(200), **run))
+            run = {PARTS[cls]: part}
+            only_tern_errors(lambda run=run: ternhost.Run(FEDSGD, Simulated(200), **run))
+
+
+# Functions and classes that are called with arguments: valid ones, to which one extreme is added.
+FEDSGD = ternhost.FedSGD(reports=20)
+CARD = ternhost.design("duchi", 1)
+VALID = {
+    ternhost.Run: {"learner": FEDSGD, "fleet": Simulated(200)},
+    ternhost.Run.resume: {"run": "mine"},
+    ternhost.resume: {"run": "mine"},
+    ternhost.list_runs: {},
+    ternhost.Result.load: {"run": "mine"},
+    ternhost.Simulated: {"devices": 3},
+    ternhost.Emulated: {"boards": 3},
+    ternhost.Broker: {"directory": "mine"},
+    ternhost.design: {"mechanism": "duchi", "epsilon": 1},
+    ternhost.Card: {"data": CARD.data},
+    ternhost.Card.load: {"path": "mine.card"},
+    CARD.certify: {},
+    CARD.distribution: {"value": 0.5},
+    ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
+}
+# What is not called by users with arguments of their own, or is tried elsewhere in this file.
+ELSEWHERE = {
+    "Attribute",
+    "CollectResult",
+    "DeviceModel",
+    "FleetChoice",
+    "InferResult",
+    "Ports",
+    "Result",
+    "Status",
+    "Store",
+    "TrainResult",
+    "Verdict",
+    "list_cards",
+    *(cls.__name__ for cls in PARTS),
+}
+LIKE_RUN = {"train", "collect", "infer", "serve"}  # which take what Run takes
+
+
+def parameters_of_functions():
+    """Each parameter of each function of `VALID`."""
+    for function in VALID:
+        for name in inspect.signature(function).parameters:
+            yield pytest.param(function, name, id=f"{function.__qualname__}-{name}")
+
+
+@pytest.mark.parametrize(("function", "parameter"), parameters_of_functions())
+def test_a_wrong_argument_of_a_function_is_a_tern_error(function, parameter):
+    for value in EXTREMES:
+        arguments = {**VALID[function], parameter: value}
+        only_tern_errors(lambda arguments=arguments: function(**arguments))
+
+
+def test_a_wrong_cell_of_a_table_of_probabilities_is_a_tern_error():
+    for value in EXTREMES:
+        only_tern_errors(lambda value=value: ternhost.certify([[value, "1/4"], ["1/4", "3/4"]]))
+
+
+def test_a_wrong_name_in_a_table_of_probabilities_is_a_tern_error():
+    halves = [["1/2", "1/2"], ["1/2", "1/2"]]
+    for value in EXTREMES:
+        only_tern_errors(lambda value=value: ternhost.certify(halves, inputs=[value, "1"]))
+
+
+@pytest.mark.parametrize("value", range(len(EXTREMES)))
+def test_a_wrong_port_is_a_tern_error(value):
+    only_tern_errors(lambda: ternhost.Ports(EXTREMES[value]))
+
+
+@pytest.mark.parametrize("name", sorted(LIKE_RUN))
+def test_a_function_that_carries_out_a_run_takes_what_a_run_takes(name):
+    of_function = inspect.signature(getattr(ternhost, name)).parameters.keys()
+    assert of_function <= inspect.signature(ternhost.Run).parameters.keys()
+
+
+def test_everything_that_is_exported_is_tried():
+    tried = {function.__qualname__.partition(".")[0] for function in VALID}
+    learners = {cls.__name__ for cls in vars(ternhost.api.learners).values() if is_dataclass(cls)}
+    errors = {name for name in ternhost.__all__ if name.endswith("Error")}
+    known = tried | ELSEWHERE | LIKE_RUN | learners | errors
+    assert set(ternhost.__all__) <= known

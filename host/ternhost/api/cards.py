@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tern.card import PROJECTION
 from tern.fixed import ONE
 from ternhost import extras
-from ternhost.api.results import path_of
+from ternhost.api import arguments
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.options import Number, Option
@@ -64,7 +64,7 @@ class Card:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Load a card from a file. Raises UsageError for a file that is no card."""
-        name = path_of(path, "path")
+        name = arguments.path(path, "path")
         try:
             return cls(cards.load(name))
         except OSError as error:
@@ -73,7 +73,7 @@ class Card:
 
     def save(self, path: str | Path) -> Path:
         """Write the card to a file, and return its path. Raises StorageError."""
-        file = Path(path_of(path, "path"))
+        file = Path(arguments.path(path, "path"))
         with storage_errors("name another path", f"cannot write {file}"):
             write_file(file, self.data)
         return file

@@ -6,12 +6,12 @@ fleet of another package is given by its name, or by a subclass of `FleetChoice`
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ternhost.api import arguments
 from ternhost.errors import UsageError
 from ternhost.reach import fleet
 
@@ -51,7 +51,7 @@ class Simulated(FleetChoice):
 
     @property
     def name(self) -> str:
-        return f"simulated:{_whole(self.devices, 'devices')}"
+        return f"simulated:{arguments.whole(self.devices, 'devices')}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Emulated(FleetChoice):
 
     def __post_init__(self) -> None:
         if self.chip is not None:
-            _text(self.chip, "chip")
+            arguments.text(self.chip, "chip")
         fleet.parse(self.name)
 
     @property
@@ -78,7 +78,7 @@ class Emulated(FleetChoice):
         kind = "emulated"
         if self.chip is not None:
             kind = f"{self.chip}-emulated"
-        return f"{kind}:{_whole(self.boards, 'boards')}"
+        return f"{kind}:{arguments.whole(self.boards, 'boards')}"
 
 
 class Ports(FleetChoice):
@@ -86,7 +86,7 @@ class Ports(FleetChoice):
 
     def __init__(self, *boards: str) -> None:
         """Name the boards: a0, auto, id:SERIAL, a path or a URL. Raises UsageError for no board."""
-        self.boards = tuple(_text(board, "board") for board in boards)
+        self.boards = tuple(arguments.text(board, "board") for board in boards)
         for board in self.boards:
             if "," in board:
                 raise UsageError(f"{board!r} is not the name of one board", "name each by itself")
@@ -114,9 +114,7 @@ class Broker(FleetChoice):
 
     @property
     def name(self) -> str:
-        if not isinstance(self.directory, os.PathLike):
-            _text(self.directory, "directory")
-        return f"mqtt:{os.fspath(self.directory)}"
+        return f"mqtt:{arguments.path(self.directory, 'directory')}"
 
 
 def parsed(choice: AnyFleet | None) -> tuple[str | None, Mapping[str, Any]]:
@@ -128,28 +126,5 @@ def parsed(choice: AnyFleet | None) -> tuple[str | None, Mapping[str, Any]]:
         return None, {}
     if isinstance(choice, FleetChoice):
         return choice.name, choice.options
-    fleet.parse(_text(choice, "fleet"))
+    fleet.parse(arguments.text(choice, "fleet"))
     return choice, {}
-
-
-def _whole(value: int, what: str) -> int:
-    """Return a number of boards or devices as an int. Raises UsageError for another type.
-
-    what: its parameter, for the message.
-    """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise UsageError(f"{what} must be a whole number, not {type(value).__name__}") from None
-
-
-def _text(value: str, what: str) -> str:
-    """Return a text that is not empty and has no NUL. Raises UsageError for anything else.
-
-    what: its parameter, for the message.
-    """
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise UsageError(f"{what} must be a text that is not empty, not {type(value).__name__}")
-    return value

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost import extras
+from ternhost.api import arguments
 from ternhost.errors import UsageError
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
@@ -96,7 +97,9 @@ class Result(Mapping[str, Any]):
         run: its name in `directory`, its own directory, or its result.json. Raises UsageError if
         there is no such result or it is one of another kind, StorageError if it cannot be read.
         """
-        result = Result.of(results.load(path_of(run, "run"), Path(path_of(directory, "directory"))))
+        result = Result.of(
+            results.load(arguments.path(run, "run"), Path(arguments.path(directory, "directory")))
+        )
         if not isinstance(result, cls):
             kind = type(result).__name__
             raise UsageError(f"{run} has a {kind}, not a {cls.__name__}", f"call {kind}.load")
@@ -366,16 +369,6 @@ def _categories_of(attribute: Mapping[str, Any]) -> list[Attribute]:
         )
         estimates.append(estimate)
     return estimates
-
-
-def path_of(value: str | Path, what: str) -> str:
-    """Return a path as a text. Raises UsageError for anything that is no path.
-
-    what: the parameter that it is for, for the message.
-    """
-    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
-        raise UsageError(f"{what} must be a name or a path, not {type(value).__name__}")
-    return str(value)
 
 
 def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

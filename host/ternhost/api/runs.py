@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ternhost.api import fleets
+from ternhost.api import arguments, fleets
 from ternhost.api.fleets import AnyFleet
 from ternhost.api.protection import Protection
-from ternhost.api.results import CollectResult, InferResult, Result, TrainResult, path_of
+from ternhost.api.results import CollectResult, InferResult, Result, TrainResult
 from ternhost.errors import TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
@@ -141,8 +141,8 @@ class Run:
         on_status: OnStatus | None = None,
     ) -> Self:
         """Return a run that continues an interrupted one. Its arguments are those of `resume`."""
-        text = path_of(run, "run")
-        parent = Path(path_of(directory, "directory"))
+        text = arguments.path(run, "run")
+        parent = Path(arguments.path(directory, "directory"))
         fleet_now, _options = fleets.parsed(fleet)
         after = _AFTER_ROUND.normalised(after_round)
         watcher = _watcher(on_status)
@@ -491,7 +491,7 @@ def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
 
     `pandas.DataFrame` turns the list into a table. Raises UsageError if `place` does not exist.
     """
-    path = run_directory.existing_place(path_of(place, "place"))
+    path = run_directory.existing_place(arguments.path(place, "place"))
     return run_directory.list_runs(path)
 
 
@@ -625,8 +625,10 @@ def _place(name: str | None, directory: str | Path, store: str | Path | None, an
     if not isinstance(anew, bool):
         raise UsageError(f"anew must be True or False, not {type(anew).__name__}")
     if store is not None:
-        store = path_of(store, "store")
-    return Place(name=name, parent=Path(path_of(directory, "directory")), store=store, anew=anew)
+        store = arguments.path(store, "store")
+    return Place(
+        name=name, parent=Path(arguments.path(directory, "directory")), store=store, anew=anew
+    )
 
 
 def _require(value: Any, kind: type[Any], what: str) -> None:

@@ -25,6 +25,8 @@ from ternhost.privacy.composing import ReportKind
 
 T = TypeVar("T")
 
+_LONGEST_NAME = 255  # characters of a file's name
+
 CardSource = str | Path | SupportsBytes
 """A card: its file, its bytes, or what `ternhost.design` returns. Options keep it in hexadecimal."""
 
@@ -342,9 +344,9 @@ def _card_value(value: Any) -> str:
         return bytes(value).hex()
     text = str(value)
     is_hexadecimal = re.fullmatch("([0-9a-f]{2})*", text) is not None
-    if is_hexadecimal and not Path(text).exists():
-        return text
     try:
+        if is_hexadecimal and (len(text) > _LONGEST_NAME or not Path(text).exists()):
+            return text
         return _card_file(text)
     except (OSError, ValueError) as error:  # ValueError: the path has a NUL
         reason = getattr(error, "strerror", None) or error

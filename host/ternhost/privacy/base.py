@@ -71,7 +71,8 @@ def parse_epsilon(
     micro = 0  # in millionths; stays 0, which is refused below, if the text is no finite number
     with contextlib.suppress(InvalidOperation, OverflowError):
         value = Decimal(str(text).strip())
-        if value.is_finite():
+        is_possible = value.is_finite() and value <= most  # the product below is not huge then
+        if is_possible:
             micro = int(value * MICRO)
     if not 1 <= micro <= most:
         name = option.lstrip("-")

@@ -9,7 +9,8 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from tern.fixed import MAX_EPSILON
 from ternhost.errors import UsageError
+from ternhost.options import shown
 from ternhost.privacy.base import MICRO, exp_bound
 from ternhost.privacy.cards import fraction
 from ternhost.privacy.certify import Row, bisected, mean
@@ -125,8 +127,9 @@ def certify(
     Raises UsageError, for example for a row that does not sum to 1.
     """
     rows = []
-    for entries in matrix:
-        rows.append([_number(entry, "a probability") for entry in entries])
+    for entries in _items(matrix, "a table of probabilities"):
+        row = _items(entries, "a row of probabilities")
+        rows.append([_number(entry, "a probability") for entry in row])
     lengths = {len(row) for row in rows}
     if len(rows) < 2 or len(lengths) > 1 or not rows[0]:
         text = "a table of probabilities has two rows or more, all of one length"
@@ -153,6 +156,18 @@ def certify(
         output=output_names[worst.output],
         **accuracy,
     )
+
+
+def _items(sequence: Any, what: str) -> list[Any]:
+    """Return the items of a sequence. Raises UsageError, which calls it `what`, if it is none."""
+    is_sequence = not isinstance(sequence, str | bytes | Mapping)
+    try:
+        items = list(sequence)
+    except TypeError:
+        is_sequence = False
+    if not is_sequence:
+        raise UsageError(f"{what} must be a list, not {type(sequence).__name__}")
+    return items
 
 
 def _require_law(name: str, row: Row) -> None:
@@ -265,13 +280,16 @@ def _number(entry: Entry, what: str) -> Fraction:
 
     what: what the entry should be, for the message. Raises UsageError if it is no exact number.
     """
-    is_exact_number = isinstance(entry, Decimal | int | Fraction) and not isinstance(entry, bool)
-    if is_exact_number:
-        return Fraction(entry)
-    if not isinstance(entry, str) or not _NUMBER.fullmatch(entry.strip()):
+    text = ""  # which is no number
+    if isinstance(entry, str):
+        text = entry.strip()
+    elif isinstance(entry, Decimal | int | Fraction) and not isinstance(entry, bool):
+        with suppress(ValueError):  # so many digits that Python refuses to write them
+            text = str(entry)
+    if not _NUMBER.fullmatch(text):
         hint = 'write it as a decimal, "0.25", or as a fraction, "3/7"'
-        raise UsageError(f"{entry!r} is not {what} that can be taken exactly", hint=hint)
-    return Fraction(entry.strip())
+        raise UsageError(f"{shown(entry)} is not {what} that can be taken exactly", hint=hint)
+    return Fraction(text)
 
 
 def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list[str], Row | None]:
@@ -283,7 +301,12 @@ def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list
     if labels is None:
         numbers = [str(number) for number in range(1, count + 1)]
         return numbers, None
-    names = [str(label).strip() for label in labels]
+    labels = _items(labels, f"the names of {what}s")
+    names = []
+    for label in labels:
+        if not isinstance(label, str):
+            _number(label, f"the name of an {what}")
+        names.append(str(label).strip())
     all_differ = len(set(names)) == len(names)
     if len(names) != count or not all_differ:
         text = f"the table has {count} {what}s, and their names are {', '.join(names)}"

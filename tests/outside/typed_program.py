@@ -1,0 +1,81 @@
+"""A program of a user, which must pass `mypy --strict` against the installed package."""
+
+import asyncio
+from decimal import Decimal
+from pathlib import Path
+
+import ternhost
+from ternhost import (
+    Broker,
+    Direct,
+    Emulated,
+    FedAvg,
+    FedSGD,
+    FedSum,
+    Infer,
+    Means,
+    Ports,
+    Protection,
+    Run,
+    Schedule,
+    Simulated,
+    Status,
+    Terms,
+    Values,
+)
+
+statuses: list[Status] = []
+directory: Path = Path("runs")
+
+trained = ternhost.train(
+    FedSGD(epsilon=2, reports=400, group=100, k=1, clip=4),
+    Simulated(400),
+    data="breast-cancer",
+    protection=Protection(budget=Decimal(8), delta=1e-6),
+    terms=Terms(deadline=None),
+    name="first",
+    directory=directory,
+    on_status=statuses.append,
+)
+accuracy: float = trained.accuracy
+weights: list[float] = trained.weights.tolist()
+print(trained.name, accuracy, len(weights), len(statuses), trained.guarantees[0].run.words())
+trained.plot().savefig("accuracy.png")
+
+card = ternhost.design("pm-sub", Decimal("1.5"), 7)
+print(card.epsilon, bool(card.certify("1.5")))
+learners = (
+    Direct(epsilon="0.5"),
+    FedAvg(epsilon=0.5, card=card),
+    FedSum(unit=60, run_epsilon=1),
+    Means(unit="record"),
+    Values(epsilons="1:0.5,4:0.5", card=card.data),
+    Infer(answer="label"),
+)
+fleets = (Emulated(2), Emulated(1, "pico"), Ports("a0", "u1"), Broker(Path("my-broker")))
+for fleet in fleets:
+    print(fleet.name)
+
+
+async def rounds() -> None:
+    """Print the rounds of a run, while the event loop goes on."""
+    async with Run(learners[0], Simulated(300), data="breast-cancer") as run:
+        async for status in run:
+            print(status.round, status.reports)
+    print(run.result.figure("accuracy"))
+
+
+asyncio.run(rounds())
+
+for status in Run(FedSGD(), "simulated:200", data="iris", schedule=Schedule(rounds=2, every=0)):
+    print(status.round)
+
+collected = ternhost.collect(Values(epsilon=4), Simulated(200), data="wine")
+for attribute in collected.attributes:
+    estimate: float | None = attribute.estimate
+    print(attribute.name, estimate)
+
+try:
+    ternhost.train(FedSGD(epsilon=-1))
+except ternhost.TernError as error:
+    print(error.message, error.hint)
