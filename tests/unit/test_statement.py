@@ -173,6 +173,13 @@ def test_a_plan_and_its_run_have_the_same_guarantees(words, tern):
     assert planned == guarantees_of(tern, "mine") == guarantees_in(result)
 
 
+def test_without_a_name_the_newest_run_is_stated(tern):
+    for name in ("older", "newer"):
+        tern(*TRAIN, "--epsilon", "1", "--name", name)
+    tern("privacy")
+    assert [path.parent.name for path in Path("runs").glob("*/privacy.md")] == ["newer"]
+
+
 def test_simulated_clients_enforce_nothing(tern):
     tern(*TRAIN, "--epsilon", "1", "--budget", "3", "--name", "mine")
     tern("privacy", "mine")

@@ -13,6 +13,7 @@ from ternhost.learn.base import ALGORITHMS, algorithms_of
 from ternhost.run import directory as run_directory
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts
+from ternhost.watch.stores import newest_run
 
 HEADING = "Look"  # of tern --help
 
@@ -27,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     example = """tern privacy mine\ntern privacy my-fleet/store.sqlite\ntern privacy a0
         tern privacy --plan train --fleet simulated:20 --unit record --run-epsilon 1"""
     parser = add_command(subparsers, "privacy", summary, example, run)
-    what = "a run (its name or directory), a store, or a board such as a0"
+    what = "name or directory of a run, a store, or a board such as a0 (default: the newest run)"
     parser.add_argument("what", nargs="?", metavar="RUN|STORE|BOARD", help=what)
     add_option(parser, "--output DIR", shown="the run's own directory; of others privacy-NAME")
     text = "the command of a run that has not begun: train, collect, infer or serve, with its options; comes last"
@@ -55,17 +56,19 @@ def run(args: argparse.Namespace) -> int:
 def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
     """Gather what the privacy statement says, and choose the default directory of its page.
 
-    The argument may name a run, a store or a board, or --plan a run that has not begun. Raises
+    The argument may name a run, a store or a board, or --plan a run that has not begun; without
+    both, the newest run is meant. Raises
     UsageError if there is no such thing, and other errors of tern if it cannot be read.
     """
-    names_a_thing = args.what is not None
-    names_a_plan = args.plan is not None
-    if names_a_thing == names_a_plan:  # both or none
-        raise UsageError(
-            "name a run, a store or a board, or a --plan", hint="such as: tern privacy my-run"
-        )
-    if names_a_plan:
+    if args.plan is not None:
+        if args.what is not None:
+            raise UsageError(
+                f"{args.what} and --plan exclude each other", hint="leave one of them out"
+            )
         return _plan(args.plan), Path("privacy-plan")
+    if args.what is None:
+        newest = newest_run()
+        return gather.of_run(newest), newest.directory
 
     # A run, by its directory or by its name.
     path = Path(args.what)

@@ -427,6 +427,7 @@ class Run(Closing):
         self.store.save_run(self.files.name, status=FINISHED)
         is_served = self.schedule is not None  # then a later start may need its boards again
         if self.fleet.provisions and not is_served:
+            self.watcher.note("packing the files of the emulated boards")
             run_directory.pack_boards(self.directory, self.watcher.warn)
 
         is_complete = not nobody_reported and self.algorithm.done

@@ -40,13 +40,17 @@ def find(text: str | Path | None = None, parent: Path = RUNS) -> StoreAndRun:
         raise UsageError(
             f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs"
         )
-    run_files = _run_files_in(path)
+    return _of_run(newest_run(path).directory)
+
+
+def newest_run(parent: Path = RUNS) -> RunFiles:
+    """Return the files of the newest run in a directory of runs. Raises UsageError if it has none."""
+    run_files = _run_files_in(parent)
     if not run_files:
         raise UsageError(
-            f"there is no run in {path}", hint="begin one (tern train --help), or name a store"
+            f"there is no run in {parent}", hint="begin one (tern train --help), or name a store"
         )
-    newest_run = run_files[-1].parent
-    return _of_run(newest_run)
+    return RunFiles.read(run_files[-1].parent)
 
 
 def _run_files_in(directory: Path) -> list[Path]:
