@@ -16,6 +16,7 @@ from ternhost.errors import DeviceError, RefusedError, StorageError, TernError, 
 device_library.provide(__name__)  # for modules that import `tern`: neither of those above does
 
 if TYPE_CHECKING:
+    from ternhost.api.accounts import Account, account
     from ternhost.api.cards import Card, Verdict, design, list_cards
     from ternhost.api.fleets import Broker, Emulated, FleetChoice, Ports, Simulated
     from ternhost.api.learners import Direct, FedAvg, FedSGD, FedSum, Infer, Means, Values
@@ -66,6 +67,8 @@ _PLACES = {
     "TrainResult": "ternhost.api.results:TrainResult",
     # Mechanisms.
     "Card": "ternhost.api.cards:Card",
+    "Account": "ternhost.api.accounts:Account",
+    "account": "ternhost.api.accounts:account",
     "Verdict": "ternhost.api.cards:Verdict",
     "design": "ternhost.api.cards:design",
     "list_cards": "ternhost.api.cards:list_cards",
@@ -73,6 +76,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "Account",
     "Attribute",
     "Broker",
     "Card",
@@ -104,6 +108,7 @@ __all__ = [
     "UsageError",
     "Values",
     "Verdict",
+    "account",
     "certify",
     "collect",
     "design",

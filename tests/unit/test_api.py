@@ -470,3 +470,25 @@ def test_the_mechanisms_and_the_cards_that_come_with_tern_are_listed():
     mechanisms, shipped = ternhost.list_cards()
     assert "three-outputs" in mechanisms
     assert shipped
+
+
+# Accounts
+
+
+def test_the_epsilons_of_reports_add_up():
+    assert ternhost.account(1, rounds=4).pure == 4
+
+
+def test_many_reports_together_cost_less_than_their_sum():
+    account = ternhost.account(ternhost.design("three-outputs", "0.1"), rounds=1000)
+    assert account.epsilon == account.exact < account.zcdp < account.pure
+
+
+def test_a_shuffler_hides_a_report_among_others():
+    assert ternhost.account(1, shuffled=10_000).epsilon < 0.1
+
+
+def test_an_account_is_a_frame_and_a_picture():
+    account = ternhost.account(1, rounds=30)
+    assert account.to_frame()["rounds"].tolist() == [1, 3, 10, 30]
+    assert isinstance(account.plot(), Figure)

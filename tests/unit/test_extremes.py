@@ -124,14 +124,14 @@ def only_tern_errors(call):
     return None
 
 
-@pytest.mark.parametrize(("learner", "parameter"), parameters_of_learners())
+@pytest.mark.parametrize(("learner", "parameter"), list(parameters_of_learners()))
 def test_a_wrong_parameter_of_a_learner_is_a_tern_error(learner, parameter):
     for value in EXTREMES:
         only_tern_errors(lambda value=value: learner(**{parameter: value}))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("learner", "parameter"), parameters_of_learners())
+@pytest.mark.parametrize(("learner", "parameter"), list(parameters_of_learners()))
 def test_what_a_learner_takes_is_planned_or_refused(learner, parameter):
     """A run with each value that the learner takes is planned as far as that goes without one."""
     tried = []
@@ -150,7 +150,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize(("cls", "parameter"), parameters_of(*PARTS))
+@pytest.mark.parametrize(("cls", "parameter"), list(parameters_of(*PARTS)))
 def test_a_wrong_parameter_of_a_part_is_a_tern_error(cls, parameter):
     for value in EXTREMES:
         part = only_tern_errors(lambda value=value: cls(**{parameter: value}))
@@ -176,10 +176,12 @@ VALID = {
     ternhost.Card.load: {"path": "mine.card"},
     CARD.certify: {},
     CARD.distribution: {"value": 0.5},
+    ternhost.account: {"card": CARD, "rounds": 2},
     ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
 }
 # What is not called by users with arguments of their own, or is tried elsewhere in this file.
 ELSEWHERE = {
+    "Account",
     "Attribute",
     "CollectResult",
     "DeviceModel",
@@ -204,7 +206,7 @@ def parameters_of_functions():
             yield pytest.param(function, name, id=f"{function.__qualname__}-{name}")
 
 
-@pytest.mark.parametrize(("function", "parameter"), parameters_of_functions())
+@pytest.mark.parametrize(("function", "parameter"), list(parameters_of_functions()))
 def test_a_wrong_argument_of_a_function_is_a_tern_error(function, parameter):
     for value in EXTREMES:
         arguments = {**VALID[function], parameter: value}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ternhost import extras
 from ternhost.api import arguments
+from ternhost.api.frames import frame
 from ternhost.errors import UsageError
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
@@ -159,7 +159,7 @@ class Result(Mapping[str, Any]):
         It has the columns `round` (its number), `ended` (how it ended), `asked` (the number of
         devices), `reports` and `refusals`, and one for each figure.
         """
-        return _frame(self["history"])
+        return frame(self["history"])
 
     def to_frame(self) -> pd.DataFrame:
         """Return what was learned as a table. Needs pandas."""
@@ -300,7 +300,7 @@ class CollectResult(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each of `attributes`, which are its columns. Needs pandas."""
-        return _frame([vars(attribute) for attribute in self.attributes])
+        return frame([vars(attribute) for attribute in self.attributes])
 
 
 class InferResult(Result):
@@ -369,11 +369,3 @@ def _categories_of(attribute: Mapping[str, Any]) -> list[Attribute]:
         )
         estimates.append(estimate)
     return estimates
-
-
-def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a table of pandas. Raises UsageError if pandas is not installed."""
-    extras.require("pandas")
-    import pandas as pd
-
-    return pd.DataFrame(list(rows))
