@@ -44,8 +44,8 @@ _ADVICE = {
     ),
 }
 _ABOUT_PROGRAMS = """\
-The program takes updates by an Update of tern.update: docs/guides/application.md. It is sent with the
-modules beside it that it imports."""
+The program makes an Update of tern.update, by which it takes the next program, too
+(docs/guides/application.md)."""
 _CONFIRMED = wire.UPDATES[wire.CONFIRMED]
 _DESK = "bring it the program at the desk: tern board deploy BOARD --main FILE"
 
