@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ternhost.api.cards import Card, Verdict, design, list_cards
     from ternhost.api.fleets import Broker, Emulated, FleetChoice, Ports, Simulated
     from ternhost.api.learners import Direct, FedAvg, FedSGD, FedSum, Infer, Means, Values
+    from ternhost.api.plans import PlanResult, plan
     from ternhost.api.protection import Protection
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
@@ -54,6 +55,7 @@ _PLACES = {
     "collect": "ternhost.api.runs:collect",
     "infer": "ternhost.api.runs:infer",
     "list_runs": "ternhost.api.runs:list_runs",
+    "plan": "ternhost.api.plans:plan",
     "resume": "ternhost.api.runs:resume",
     "serve": "ternhost.api.runs:serve",
     "train": "ternhost.api.runs:train",
@@ -62,6 +64,7 @@ _PLACES = {
     "CollectResult": "ternhost.api.results:CollectResult",
     "DeviceModel": "ternhost.run.device_model:DeviceModel",
     "InferResult": "ternhost.api.results:InferResult",
+    "PlanResult": "ternhost.api.plans:PlanResult",
     "Result": "ternhost.api.results:Result",
     "Store": "ternhost.store.store:Store",
     "TrainResult": "ternhost.api.results:TrainResult",
@@ -92,6 +95,7 @@ __all__ = [
     "Infer",
     "InferResult",
     "Means",
+    "PlanResult",
     "Ports",
     "Protection",
     "RefusedError",
@@ -115,6 +119,7 @@ __all__ = [
     "infer",
     "list_cards",
     "list_runs",
+    "plan",
     "resume",
     "serve",
     "train",

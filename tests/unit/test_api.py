@@ -492,3 +492,16 @@ def test_an_account_is_a_frame_and_a_picture():
     account = ternhost.account(1, rounds=30)
     assert account.to_frame()["rounds"].tolist() == [1, 3, 10, 30]
     assert isinstance(account.plot(), Figure)
+
+
+# Plans
+
+
+def test_a_plan_is_a_frame_of_numbers_of_devices():
+    plan = ternhost.plan(FedSGD(data="devices:5"), [100, 300], runs=2, workers=1)
+    assert plan.to_frame()["devices"].tolist() == [100, 300]
+
+
+def test_a_plan_refuses_options_of_a_learner_that_it_does_not_use():
+    with pytest.raises(ternhost.UsageError):
+        ternhost.plan(FedSGD(group=3), 100)

@@ -189,6 +189,7 @@ ELSEWHERE = {
     "InferResult",
     "Ports",
     "Result",
+    "PlanResult",
     "Status",
     "Store",
     "TrainResult",
@@ -196,6 +197,18 @@ ELSEWHERE = {
     "list_cards",
     *(cls.__name__ for cls in PARTS),
 }
+# With few runs, what is taken is planned quickly; large numbers of devices and runs would take long.
+WRONG_OF_PLANS = ({"learner": 3}, {"devices": "x"}, {"devices": [1.5]}, {"devices": True})
+WRONG_OF_PLANS += ({"goal": float("nan")}, {"runs": 1.5}, {"runs": 0}, {"workers": 0})
+WRONG_OF_PLANS += ({"on_progress": 3}, {"devices": 0}, {"devices": []}, {"workers": "x"})
+
+
+@pytest.mark.parametrize("wrong", WRONG_OF_PLANS, ids=str)
+def test_a_wrong_argument_of_a_plan_is_a_tern_error(wrong):
+    with pytest.raises(ternhost.TernError):
+        ternhost.plan(**{"learner": ternhost.FedSGD(), "devices": 100} | wrong)
+
+
 LIKE_RUN = {"train", "collect", "infer", "serve"}  # which take what Run takes
 
 
@@ -238,6 +251,7 @@ def test_a_function_that_carries_out_a_run_takes_what_a_run_takes(name):
 def test_everything_that_is_exported_is_tried():
     tried = {function.__qualname__.partition(".")[0] for function in VALID}
     learners = {cls.__name__ for cls in vars(ternhost.api.learners).values() if is_dataclass(cls)}
+    elsewhere = ELSEWHERE | {"plan"}
     errors = {name for name in ternhost.__all__ if name.endswith("Error")}
-    known = tried | ELSEWHERE | LIKE_RUN | learners | errors
+    known = tried | elsewhere | LIKE_RUN | learners | errors
     assert set(ternhost.__all__) <= known

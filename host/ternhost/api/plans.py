@@ -1,0 +1,125 @@
+"""Plans: how many devices a good model needs, or what a fleet can learn, by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ternhost.api import arguments
+from ternhost.api.frames import frame
+from ternhost.errors import UsageError
+from ternhost.learn import fedsum
+from ternhost.learn.designs import BudgetOptions
+from ternhost.learn.learning import ModelOptions
+from ternhost.options import Option, OptionGroup, options_of, shown
+from ternhost.planning import existing, one_report
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GOAL = Option("goal", "", type=float)
+_FROM_LEARNER = ("data", "model", "seed", "epsilon")  # what a plan for new devices takes of it
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PlanResult(Mapping[str, Any]):
+    """What a plan has found. As a mapping it has what `tern plan --json` prints."""
+
+    lines: Sequence[str]  # for people
+    _json: Mapping[str, Any] = field(repr=False)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._json[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._json)
+
+    def __len__(self) -> int:
+        return len(self._json)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `tern plan --json` prints."""
+        return dict(self._json)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the quality of the model by the number of devices, or of rounds. Needs pandas."""
+        return frame(self["curve"])
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def plan(
+    learner: OptionGroup,
+    devices: int | Sequence[int] | None = None,
+    *,
+    goal: float | None = None,
+    runs: int = one_report.RUNS,
+    workers: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> PlanResult:
+    """Estimate by simulation what devices can learn, as `tern plan` does.
+
+    - learner: `FedSGD` or `Direct`, of which data, model, seed and epsilon count: how good is the
+      model by the number of devices, each of which reports once? Or `FedSum` for a fleet that
+      exists: how good is it after each round?
+    - devices: the numbers to try; of a fleet that exists, its number
+    - goal: an accuracy, AUC or mean squared error whose number of devices is wanted
+    - runs: for each number of devices; workers: processes, None: one for each core
+    - on_progress: called with a line of text after each part of the work
+
+    Raises UsageError.
+    """
+    tell = on_progress or (lambda message: None)
+    run_count = arguments.whole(runs, "runs")
+    if workers is not None:
+        workers = arguments.whole(workers, "workers")
+        if workers < 1:
+            raise UsageError(f"workers must be 1 or more, not {workers}")
+    if not callable(tell):
+        raise UsageError("on_progress must be a function")
+    if isinstance(learner, fedsum.Options):
+        count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
+        if goal is not None:
+            raise UsageError("a plan for a fleet that exists has no goal", "leave goal out")
+        fleet = existing.Existing(count, learner, runs=run_count, workers=workers)
+        result = existing.plan(fleet, tell)
+        return PlanResult(tuple(existing.text_lines(result)), result)
+
+    planned = one_report.Planned(
+        **_of_learner(learner),
+        goal=_GOAL.normalised(goal),
+        devices=_numbers(devices),
+        runs=run_count,
+        workers=workers,
+    )
+    result = one_report.plan(planned, tell)
+    return PlanResult(tuple(one_report.text_lines(result)), result)
+
+
+def _of_learner(learner: OptionGroup) -> dict[str, Any]:
+    """Return what a plan for new devices takes of a learner. Raises UsageError for another one."""
+    is_planned = isinstance(learner, BudgetOptions) and isinstance(learner, ModelOptions)
+    if not is_planned:
+        text = f"there is no plan for {type(learner).__name__}"
+        raise UsageError(text, "give FedSGD or Direct, or FedSum for a fleet that exists")
+    for option in options_of(learner):
+        value = getattr(learner, option.name)
+        if option.name not in _FROM_LEARNER and value != option.default:
+            text = f"a plan takes no {option.name} of its learner"
+            raise UsageError(text, f"it takes {', '.join(_FROM_LEARNER)}")
+    values = {name: getattr(learner, name) for name in _FROM_LEARNER}
+    values["model"] = values["model"] or None
+    return values
+
+
+def _numbers(devices: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Return the numbers of devices to try. Raises UsageError for anything else."""
+    if devices is None:
+        return one_report.LADDER
+    if isinstance(devices, Sequence) and not isinstance(devices, str | bytes):
+        return tuple(arguments.whole(number, "devices") for number in devices)
+    if not hasattr(devices, "__index__"):
+        raise UsageError(f"devices must be whole numbers, not {shown(devices)}")
+    return (arguments.whole(devices, "devices"),)  # type: ignore[arg-type]
