@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import pkgutil
 import re
 import subprocess
 import sys
 import threading
+from dataclasses import is_dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -505,3 +508,22 @@ def test_a_plan_is_a_frame_of_numbers_of_devices():
 def test_a_plan_refuses_options_of_a_learner_that_it_does_not_use():
     with pytest.raises(ternhost.UsageError):
         ternhost.plan(FedSGD(group=3), 100)
+
+
+# The page about it
+
+PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
+NAMED = sorted(set(re.findall(r"`((?:ternhost|terntools)\.[\w.]+)`", PAGE.read_text())))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_function_that_the_page_names_is_there(name):
+    assert pkgutil.resolve_name(name)
+
+
+@pytest.mark.parametrize("name", ternhost.__all__)
+def test_the_page_or_the_page_of_learners_has_what_is_exported(name):
+    thing = getattr(ternhost, name)
+    is_on_the_page_of_learners = is_dataclass(thing) and bool(options_of(thing))
+    is_error = name.endswith("Error")
+    assert is_on_the_page_of_learners or is_error or f"::: ternhost.{name}\n" in PAGE.read_text()
