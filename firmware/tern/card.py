@@ -128,10 +128,8 @@ def _decode(data, nested):
             else:
                 from tern.lhp import Hierarchy as Body  # type: ignore[assignment]
             card.body = Body(data, decode)
-        except (
-            ImportError,
-            ValueError,
-        ) as error:  # `tern board deploy` gives a board what its runs need
+        # `tern board deploy` gives a board what its runs need.
+        except (ImportError, ValueError) as error:
             raise CardError(str(error))
         card.symbols = card.body.symbols
     else:

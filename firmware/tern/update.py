@@ -27,7 +27,7 @@ FOLDERS = ("/lib", "/lib2")
 MAIN = "main.py"  # the last file of a package: a folder that has one is whole
 BOOT_FIELDS = "<4sBBI"  # magic, proven folder, state of the other one, its package; then a CRC-32
 MAGIC = b"TBT1"
-KEY_LABEL = b"tern board update"
+KEY_LABEL = b"tern update"
 
 _BOOT_BYTES = const(14)
 _HEADER = const(8)  # of a staged package: its number and its length

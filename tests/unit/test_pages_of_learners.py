@@ -61,6 +61,7 @@ VALUES = {
     "--store": "store.sqlite",
     "--toward-server": "1",
     "--honest": "0.5",
+    "--after-round": "0",
 }
 
 

@@ -66,7 +66,7 @@ def without_unix(tmp_path):
 
 TRAIN = "train|--fleet|simulated:200|--reports|200|--group|100|--data|synthetic-logistic"
 WITHOUT_BOARDS = (
-    "card|design|duchi|--epsilon|1|-o|mein é.card",
+    "card|design|duchi|--epsilon|1|--output|mein é.card",
     "card|show|mein é.card",
     "fleet|kinds",
     f"{TRAIN}|--name|first",

@@ -8,7 +8,13 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 UNIT = TESTS / "unit"
-ABOUT_PARTS = ("test_house.py", "test_without.py", "test_packaging.py")  # of all packages
+ABOUT_PARTS = (  # of all packages
+    "test_figures.py",
+    "test_house.py",
+    "test_packaging.py",
+    "test_without.py",
+    "test_words.py",
+)
 BOARD_VERBS = ("deploy", "flash", "info", "list", "monitor", "provision", "records", "up", "update")
 BOARD_COMMANDS = [
     "bench energy",

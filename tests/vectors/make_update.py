@@ -93,7 +93,7 @@ def entry(path, data, size=None):
     )
 
 
-def package(number, content, key=KEY, label=b"tern board update", coded=None):
+def package(number, content, key=KEY, label=b"tern update", coded=None):
     head = struct.pack("<II", number if coded is None else coded, len(content) + 32)
     return (
         content + hmac.new(hashlib.sha256(key + label).digest(), head + content, "sha256").digest()

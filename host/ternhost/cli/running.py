@@ -27,7 +27,6 @@ from ternhost.run.status import Watcher
 # Options of learners that stand on the page of the command, since they say what a run is about.
 # All others stand on the pages of their learners.
 _ABOUT_THE_RUN = ("data", "model", "seed", "unit", "epsilon", "run_epsilon")
-OF_RESUME = ("after_round",)  # only a run that goes on has them
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def add_run_options(
     learners: Mapping[str, type[Learner]],
     shared: Sequence[Any],
     fleet: str | None,
-    leave_out: Collection[str] = OF_RESUME,
+    leave_out: Collection[str] = (),
     shows_all: bool = False,
 ) -> None:
     """Add the options of learners and of every run to the parser of a command.
@@ -112,7 +111,7 @@ def add_pages_of_learners(
     learners: Mapping[str, type[Learner]],
     shared: Sequence[Any],
     default: str,
-    leave_out: Collection[str] = OF_RESUME,
+    leave_out: Collection[str] = (),
     own_page: bool = True,
 ) -> None:
     """Add a parser for each learner of a command: `tern train fedsgd`.
