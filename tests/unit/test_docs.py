@@ -173,7 +173,8 @@ def test_commands_that_measured_a_table_can_be_parsed(table, parser):
         assert parser.parse_args(command.split()).func, command
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
+# The table of changes names options that are gone.
+@pytest.mark.parametrize("path", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
 def test_options_that_are_named_exist(path, parser):
     if missing_commands(parser) or EXTENSIONS.missing:
         pytest.skip("a package was taken away, with its options")

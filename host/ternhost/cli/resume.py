@@ -19,9 +19,9 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "resume", summary, example, run)
     text = "the run: its name in runs, its directory, or its store"
     parser.add_argument("run", metavar="RUN", help=text)
-    text = "where its boards are now, if they have moved; 'tern fleet kinds' lists the forms"
+    text = "the devices, if their boards have moved; 'tern fleet kinds' lists the kinds"
     add_option(parser, "--fleet KIND", text, metavar="KIND:...")
-    text = "continue after round N: for a store restored from a backup, whose boards have seen later rounds"
+    text = "continue after round N, if the store was restored from a backup"
     add_option(parser, "--after-round N", text, type=int)
     text = "write no pictures and no report.html"
     add_option(parser, "--no-report", text, dest="report", action="store_false")

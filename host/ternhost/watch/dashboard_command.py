@@ -24,7 +24,10 @@ def add_parser(subparsers: object) -> None:
     text = "store, directory or name of a run, or directory with runs (default: the newest run in runs)"
     parser.add_argument("store", nargs="?", metavar="STORE", help=text)
     add_option(
-        parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int
+        parser,
+        "--port PORT",
+        "port to listen on, on this machine alone (default: 8642, or a free one)",
+        type=int,
     )
 
 

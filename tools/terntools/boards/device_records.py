@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         "--clear",
         "after reading, remove the records that the board's program has collected",
     )
-    add_option(parser, "--data FILE.csv", "the records to add to those on the board")
+    add_option(parser, "--data FILE.csv", "the records: a CSV file to add to those on the board")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from terntools.terminal import Bar
 _OPTIONS: dict[str, tuple[str, int | None]] = {
     "--firmware FILE": ("MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico", None),
     "--volume DIR": (
-        "folder where a Pico's boot loader is mounted (default: look for it)",
+        "folder of the drive of a Pico's boot loader (default: look for it)",
         None,
     ),
     "--no-reset": ("ESP32: its boot loader runs already (BOOT held at reset)", None),

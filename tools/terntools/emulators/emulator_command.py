@@ -63,9 +63,7 @@ def add_parser(subparsers: Any) -> None:
     )
     text = "file that keeps its flash, made if it is missing (default: none)"
     add_option(run, "--flash FILE", text, type=Path)
-    text = (
-        "folder that stands for the drive of a Pico's boot loader (default with --blank: a new one)"
-    )
+    text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
     text = "leave a new flash empty: a Pico's boot loader waits for a firmware, which is provided"
     add_option(run, "--blank", text)
