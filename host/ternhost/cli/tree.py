@@ -8,7 +8,9 @@ command that the command line names is imported; it imports extras and slow pack
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -49,6 +51,7 @@ COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)
 # The order of the headings of `tern --help`. Headings that only packages know come after these.
 HEADINGS = ("Learn", "Boards", "Fleets", "Mechanisms", "Measure", "Look", "Set up")
 _OTHERS = "Other commands"
+_LEAST_COLUMNS = 30  # of a text beside its name
 
 
 def build_parser(words: Sequence[str] | None = None) -> Parser:
@@ -144,9 +147,23 @@ def _overview(subparsers: argparse._SubParsersAction[Any]) -> str:
     return "\n".join(lines)
 
 
-def _section(heading: str, texts: Any, width: int) -> list[str]:
-    """Return a heading, and a line for each name with its text, which begins at column `width`."""
-    return [f"{heading}:", *(f"  {name:{width}}{text}" for name, text in texts.items())]
+def _section(heading: str, texts: Mapping[str, str], width: int) -> list[str]:
+    """Return a heading, and the lines of each name and its text, which begins at column `width`.
+
+    A text goes on in the next line where the terminal ends. On a narrow one it begins below its
+    name.
+    """
+    columns = max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 2)
+    is_narrow = columns < width + _LEAST_COLUMNS
+    lines = [f"{heading}:"]
+    for name, text in texts.items():
+        first = f"  {name:{width}}"
+        if is_narrow:
+            lines.append(f"  {name}")
+            first = " " * 4
+        indent = " " * len(first)
+        lines += textwrap.wrap(text, columns, initial_indent=first, subsequent_indent=indent)
+    return lines
 
 
 def heading_of(name: str) -> str:
