@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ternhost.api.protection import Protection
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
+    from ternhost.api.statements import write_statement
     from ternhost.learn.schedule import Schedule, Terms
     from ternhost.privacy.matrix import certify
     from ternhost.run.device_model import DeviceModel
@@ -57,6 +58,7 @@ _PLACES = {
     "list_runs": "ternhost.api.runs:list_runs",
     "plan": "ternhost.api.plans:plan",
     "resume": "ternhost.api.runs:resume",
+    "write_statement": "ternhost.api.statements:write_statement",
     "serve": "ternhost.api.runs:serve",
     "train": "ternhost.api.runs:train",
     # What comes of them.
@@ -123,6 +125,7 @@ __all__ = [
     "resume",
     "serve",
     "train",
+    "write_statement",
 ]
 
 

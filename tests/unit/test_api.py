@@ -497,6 +497,14 @@ def test_an_account_is_a_frame_and_a_picture():
     assert isinstance(account.plot(), Figure)
 
 
+# Statements
+
+
+def test_the_statement_of_a_run_is_written_where_it_is_wanted(trained, tmp_path):
+    files = ternhost.write_statement(trained.directory, tmp_path / "statement")
+    assert files["html"].read_text().startswith("<!doctype html>")
+
+
 # Plans
 
 

@@ -176,6 +176,7 @@ VALID = {
     ternhost.Card.load: {"path": "mine.card"},
     CARD.certify: {},
     CARD.distribution: {"value": 0.5},
+    ternhost.write_statement: {"what": "mine"},
     ternhost.account: {"card": CARD, "rounds": 2},
     ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
 }

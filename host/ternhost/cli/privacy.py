@@ -3,16 +3,15 @@ begun.
 """
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, algorithms_of
-from ternhost.run import directory as run_directory
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts
+from ternhost.statement.find import find
 from ternhost.watch.stores import newest_run
 
 HEADING = "Look"  # of tern --help
@@ -70,30 +69,7 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
         newest = newest_run()
         return gather.of_run(newest), newest.directory
 
-    # A run, by its directory or by its name.
-    path = Path(args.what)
-    for directory in (path, run_directory.RUNS / path):
-        if (directory / run_directory.RUN_NAME).is_file():
-            files = run_directory.RunFiles.read(directory)
-            return gather.of_run(files), directory
-
-    # A store, by its file or by its directory.
-    if path.is_dir():
-        stores = sorted(path.glob("*.sqlite"))
-        if len(stores) != 1:
-            text = f"{path} is neither a run nor the directory of one store"
-            raise UsageError(text, hint="'tern runs' lists runs")
-        path = stores[0]
-    if path.is_file():
-        return gather.of_store(path), Path(f"privacy-{_file_name(path.stem)}")
-
-    # A board.
-    try:
-        return gather.of_board(args.what), Path(f"privacy-{_file_name(args.what)}")
-    except UsageError as error:
-        text = f"there is no run, no store and no board {args.what!r}: {error.message}"
-        hint = "'tern runs' lists runs, 'tern board list' lists boards"
-        raise UsageError(text, hint=hint) from error
+    return find(args.what)
 
 
 def _plan(words: list[str]) -> Facts:
@@ -116,12 +92,3 @@ def _plan(words: list[str]) -> Facts:
         options = running.parsed(args, algorithms_of(command))
     store = None if args.store is None else Path(args.store)
     return gather.of_plan(options, store, words)
-
-
-def _file_name(name: str) -> str:
-    """Return a name in which everything but letters, digits, "_", "." and "-" is replaced by "-".
-
-    It can be a part of the name of a directory. If nothing is left, it is "statement".
-    """
-    safe_name = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    return safe_name or "statement"
