@@ -29,6 +29,7 @@ class CollectLevels(Values):
     """Asks every client once, for the level and the sign of one number."""
 
     name = "levels"
+    like = "values"
     about = "a baseline of the papers: levels with budgets of their own"
     example = "--clients 1000"
     Options = Options

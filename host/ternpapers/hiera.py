@@ -71,6 +71,7 @@ class HierA(FedSGD):
     """FedSGD whose devices report a level and a sign of each chosen coordinate."""
 
     name = "hiera"
+    like = "fedsgd"
     about = "a baseline of the papers: levels with budgets of their own"
     example = "--reports 20000"
     Options = Options

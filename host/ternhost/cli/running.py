@@ -7,6 +7,7 @@ options that its learners share, and one for each learner with the options of it
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result, warn
+from ternhost.extensions import option_classes
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import option
 from ternhost.run import result as results
 from ternhost.run.begin import Place
@@ -68,11 +70,25 @@ class RunCommand:
         parser.set_defaults(learner=None)
         shared = (*classes_of_run(), PlaceOptions)
         fleet = default_fleet(self.name)
+        # The options of how a run goes on stand on the page of `tern train` alone.
+        elsewhere = set() if self.name == "train" else names_of_how_a_run_goes_on()
         if len(learners) > 1:
             add_pages_of_learners(parser, learners, shared, _default_learner(learners))
-            add_run_options(parser, learners, shared, fleet)
+            add_run_options(parser, learners, shared, fleet, elsewhere=elsewhere)
         else:  # the options of the only learner stand on the page of the command
-            add_run_options(parser, learners, shared, fleet, shows_all=True)
+            add_run_options(parser, learners, shared, fleet, shows_all=True, elsewhere=elsewhere)
+        if elsewhere:
+            flags = ", ".join(sorted(map(fields.flag, elsewhere)))
+            more = f"It also takes these options of 'tern train --help': {flags}."
+            parser.epilog = f"{textwrap.fill(more, 78)}\n{parser.epilog}"
+
+
+def names_of_how_a_run_goes_on() -> set[str]:
+    """Return the names of options that are about the course of a run, not about what it does."""
+    names = fields.names_of(Terms) | {"after_round", "anew"}
+    for each in option_classes():  # of extensions
+        names |= fields.names_of(each)
+    return names
 
 
 def add_run_options(
@@ -82,6 +98,7 @@ def add_run_options(
     fleet: str | None,
     leave_out: Collection[str] = (),
     shows_all: bool = False,
+    elsewhere: Collection[str] = (),
 ) -> None:
     """Add the options of learners and of every run to the parser of a command.
 
@@ -90,7 +107,8 @@ def add_run_options(
 
     shared: dataclasses of options that all learners share. fleet: the default of --fleet; None: it
     has none. leave_out: names of options that the command does not take. shows_all: whether the
-    help shows all options of learners.
+    help shows all options of learners. elsewhere: names of options that the help does not show,
+    since they stand on another page.
     """
     classes = [learner.Options for learner in learners.values()]
     shared_names = {name for each in shared for name in fields.names_of(each)}
@@ -100,7 +118,8 @@ def add_run_options(
     defaults = {"fleet": fleet, "unit": "device"}
     fields.add_arguments(parser, RunOptions, only=("fleet",), defaults=defaults)
     fields.add_arguments(parser, *classes, only=shown, leave_out=left_out, defaults=defaults)
-    fields.add_arguments(parser, *shared, leave_out={*leave_out, "fleet"})
+    fields.add_arguments(parser, *shared, leave_out={*leave_out, *elsewhere, "fleet"})
+    fields.add_arguments(parser, *shared, only=elsewhere, leave_out=leave_out, hidden=True)
     if not shows_all:
         hidden_left_out = {*left_out, *_ABOUT_THE_RUN}
         fields.add_arguments(parser, *classes, leave_out=hidden_left_out, hidden=True)
@@ -132,6 +151,8 @@ def add_pages_of_learners(
     for name, learner in learners.items():
         hints = [f"It also takes the options of '{parser.prog} --help'."]
         example = learner.example
+        if learner.like and own_page:
+            hints.append(f"Further ones stand in '{parser.prog} {learner.like} --help'.")
         if not own_page:
             example = "--fleet mqtt:my-broker"
             hints.append(f"Those of its own stand in 'tern {learner.command} {name} --help'.")
@@ -146,6 +167,8 @@ def add_pages_of_learners(
         own_names: set[str] = set()
         if own_page:
             own_names = fields.names_of(learner.Options) - shared_names - set(_ABOUT_THE_RUN)
+            if learner.like:
+                own_names -= fields.names_of(ALGORITHMS[learner.like].Options)
             fields.add_arguments(child, learner.Options, only=own_names, absent=argparse.SUPPRESS)
         others = (*shared, *all_classes)
         # The values of options before the name of the learner stay.

@@ -60,6 +60,7 @@ class Learner:
     about: ClassVar[str] = ""  # what it does, in a line for the help
     example: ClassVar[str] = ""  # options for the example of its help
     command: ClassVar[str] = "train"  # that runs it
+    like: ClassVar[str] = ""  # a learner on whose page of help the options of both stand
     Options: ClassVar[Any]  # a dataclass of `option` fields, with a `seed`
     rounds_option: ClassVar[str] = "rounds"  # the option that sets how often a client reports
     draws_groups: ClassVar[bool] = False  # a fleet may draw the devices of a round: see `pools`
