@@ -102,7 +102,7 @@ class Visit:
         """Yield the name of each section, once the page shows it."""
         for section in SECTIONS:
             self.page.get_by_role("tab", name=section).click()
-            self.page.wait_for_selector(".q-tab-panel .card")
+            self.page.wait_for_selector(".q-tab-panel .card:visible")
             self.page.wait_for_timeout(300)
             yield section
 

@@ -11,7 +11,7 @@ from nicegui import ui
 from ternhost.store.snapshot import Snapshot
 from ternhost.watch.fleet_view import budget, fleet_of
 from ternhost.watch.page import charts, live_store
-from ternhost.watch.page.elements import Html, Section, card, cards, empty, picture
+from ternhost.watch.page.elements import Section, card, cards, empty, picture
 from ternhost.watch.page.terms import TERMS
 
 _EVERY = 2.0  # least seconds between two fetches of the visible rows, if boards have changed
@@ -165,7 +165,8 @@ class FleetSection(Section):
         self._counted_changes = -1
         self._last_fetch = 0.0  # time.monotonic()
 
-        self._none = Html()
+        with cards() as self._none, card("Boards", wide=True):
+            ui.html(empty(_NONE), sanitize=False)
         with cards() as self._all:
             with card("Boards", wide=True):
                 with ui.element("div").classes("controls"):
@@ -191,7 +192,7 @@ class FleetSection(Section):
     def show(self, snapshot: Snapshot) -> None:
         """Show the boards of a snapshot, or that there are none."""
         has_boards = len(snapshot.boards) > 0
-        self._none.set("" if has_boards else empty(_NONE))
+        self._none.set_visibility(not has_boards)
         self._all.set_visibility(has_boards)
         if not has_boards:
             return
