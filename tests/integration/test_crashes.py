@@ -35,7 +35,7 @@ def start(run, **options):
 
 def resume(run, *more, **options):
     words = (run.name, "--no-report", *more)
-    return Train(*words, cwd=run.parents[1], **options)
+    return Train(*words, cwd=run.parents[1], command="resume", **options)
 
 
 def interrupted(run, after):

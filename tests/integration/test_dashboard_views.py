@@ -213,6 +213,7 @@ FAINT = """least => {
 }"""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_cut_off_and_all_text_can_be_read(url, browser, width):
     """At the widths of a desktop, a tablet and a phone, in light and in dark colours: no text of any
