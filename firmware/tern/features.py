@@ -10,7 +10,7 @@ axis, and optionally the length of the vector, has four features, all rounded do
 
 Several sensors share a row: `a.features(row)`, then `b.features(row, a.d - 1)`. The length is that
 of half the vector, each component rounded down, to fit int16. A feature is scaled from its public
-(low, high) to -1 and 1, clipped, and rounded down to 2**-14; docs/guides/application.md says why no
+(low, high) to -1 and 1, clipped, and rounded down to 2**-14; docs/guides/data.md says why no
 bound may come from the devices' data.
 
 No number exceeds the 31 bits of MicroPython's small ints, which need no allocation. With n <= 256

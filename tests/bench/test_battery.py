@@ -65,7 +65,7 @@ CHANGES = {
 def stated_years(kind, interval=3600, self_discharge=None, **times):
     """The years of 2000 mAh as the guide writes them; "-" where there are none."""
     board = battery.load(*kind, self_discharge=self_discharge).with_ms(times)
-    return f"{board.life(2000, interval).years:.2f}".removeprefix("0")
+    return f"{board.life(2000, interval).years:.2f}"
 
 
 def rows_of_guide():

@@ -13,7 +13,10 @@ from tern.features import Window
 
 SENSORS = (Path(__file__).parents[2] / "docs/guides/sensors.md").read_text()
 SNIPPETS = dict(
-    re.findall(r"^## (\S+?):? .*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL)
+    # The first word of each heading, and the first block of Python before the next heading.
+    re.findall(
+        r"^## (\S+?):? (?:(?!^## ).)*?```python\n(.*?)```", SENSORS, re.MULTILINE | re.DOTALL
+    )
 )
 
 
