@@ -2,7 +2,7 @@
 
 An extension is one object: an entry point of the group `tern.extensions`. The core calls its hooks
 and knows no extension by name. Devices that such a package reaches are a fleet of `tern.fleets`,
-its commands are entry points of `tern.commands`. CONTRIBUTING.md has a recipe.
+its commands are entry points of `tern.commands`. docs/guides/extend.md shows how to write one.
 """
 
 from __future__ import annotations

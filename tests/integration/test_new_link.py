@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,8 +26,8 @@ import unix_link
 PATH = (
     f"{Path(tern.__file__).parents[1]}:{Path(unix_link.__file__).parent}"  # of the board's modules
 )
-RECIPES = Path(__file__).parents[2] / "CONTRIBUTING.md"
-MAIN = re.search(r"```python\n(  import unix_link_device\n.*?)  ```", RECIPES.read_text(), re.S)[1]
+GUIDE = Path(__file__).parents[2] / "docs/guides/extend.md"
+MAIN = re.search(r"```python\n(import unix_link_device\n.*?)```", GUIDE.read_text(), re.S)[1]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +48,7 @@ def running(micropython, directory, port):
         [f"unix.json={config}"]
     ).items():  # as 'tern board provision --link' does
         (directory / name).write_bytes(content)
-    command = device_command(micropython, "-c", textwrap.dedent(MAIN))
+    command = device_command(micropython, "-c", MAIN)
     env = {**os.environ, "MICROPYPATH": PATH}
     process = subprocess.Popen(
         command, cwd=directory, env=env

@@ -1,7 +1,7 @@
 """`tern watch --grafana FILE` and `--alerts FILE`, which write a dashboard and alert rules.
 
 Other packages add panels and rules for their own metrics. Each registers a module with the functions
-`panels` and `alert_rules` as an entry point of `tern.monitoring`; CONTRIBUTING.md has a recipe.
+`panels` and `alert_rules` as an entry point of `tern.monitoring` (docs/guides/extend.md).
 """
 
 import json
