@@ -4,7 +4,7 @@ MicroPython compiles a function with `@micropython.viper` to machine code, in wh
 and ptr32 are machine words and addresses. On CPython the decorator does nothing: the function is
 its plain twin. A `leaf` is such a function that does an inner loop and allocates nothing.
 
-Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md):
+Compilers in MicroPython have errors that a leaf avoids (docs/guides/emulators.md):
 
 - It stores at index 0 or at one in a variable: 1.25 for Xtensa stores the wrong register at any
   other constant.

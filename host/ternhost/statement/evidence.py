@@ -138,7 +138,7 @@ EVIDENCE: dict[str, Evidence] = {
     ),
     Key.LOCK: Evidence(
         "a locked board gives nobody its console; records and keys lie unencrypted in its flash",
-        ("shared_specs/storage.md#lock", "firmware/BOARDS.md#locked-boards"),
+        ("shared_specs/storage.md#lock", "docs/guides/locks.md#lock-a-board"),
         ("tests/integration/test_locked.py",),
     ),
     Key.RANDOMNESS: Evidence(

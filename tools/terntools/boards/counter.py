@@ -50,8 +50,7 @@ def look(repl: Repl) -> Fuses:
         raise UsageError(
             f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are "
             "protected or in use",
-            hint="leave out --counter; firmware/BOARDS.md lists the chips "
-            "(A counter against old copies)",
+            hint="leave out --counter; docs/guides/locks.md lists the chips",
         )
     return Fuses(*state)
 

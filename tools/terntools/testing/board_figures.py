@@ -21,7 +21,7 @@ Measurement: TypeAlias = "Callable[[MappedBoard], Mapping[str, float]]"
 MEASUREMENTS: Registry[Measurement] = Registry("figure of a board", "tern.board_figures", {})
 
 NEED_A_METER = ("energy-uj", "asleep-ua")
-# Maps may name these also where ternbench is missing. firmware/BOARDS.md describes them.
+# Maps may name these also where ternbench is missing. docs/guides/emulators.md describes them.
 STANDARD = (
     "latency-us",
     "latency-slowest-us",

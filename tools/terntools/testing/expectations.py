@@ -1,6 +1,6 @@
 """What a hardware map expects of a board's figures, and the history of figures across commits.
 
-A figure is a measured value, such as the latency of a report. firmware/BOARDS.md describes both
+A figure is a measured value, such as the latency of a report. docs/guides/emulators.md describes both
 files.
 """
 

@@ -1,7 +1,7 @@
 """Reads a hardware map, a file that lists the boards on a desk, and switches their power.
 
 The file has the format of the hardware maps of twister, Zephyr's test runner, with some keys of
-tern's own. firmware/BOARDS.md describes it.
+tern's own. docs/guides/emulators.md describes it.
 """
 
 import shlex
@@ -131,7 +131,7 @@ def read_map(path: str | Path) -> list[MappedBoard]:
     entries = _load(Path(path))
     is_list = isinstance(entries, list)
     if not is_list or not all(isinstance(entry, dict) for entry in entries):
-        hint = "see firmware/BOARDS.md for its format"
+        hint = "see docs/guides/emulators.md for its format"
         raise UsageError(f"{path} is not a hardware map", hint)
     boards = []
     for entry in entries:
@@ -153,7 +153,7 @@ def _load(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text())
     except OSError as error:
-        hint = "see firmware/BOARDS.md"
+        hint = "see docs/guides/emulators.md"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
