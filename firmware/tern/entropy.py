@@ -27,7 +27,9 @@ SLACK = const(16)
 
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
-_REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key changes
+# SP 800-90A: a request has at most 65,536 bytes, then the key changes. With more than these, fresh
+# bytes would exceed that.
+_REQUEST_WITH_ROOM = const(65536 - 192)
 # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
 _SLICE = const(16)
 
@@ -324,7 +326,7 @@ class Generator(Stream):
         move(old, cursor[END] - left, self.pool, at, left)
         if old is not self.pool:
             erase(old, len(old))
-        if self._requested >= _REQUEST:
+        if self._requested > _REQUEST_WITH_ROOM:
             self._new_key()
         if self.state == FAILED:
             raise EntropyError("entropy source failed")

@@ -36,6 +36,28 @@ def test_a_generator_with_a_wrong_known_answer_fails():
     assert Generator(drbg=Broken).state == entropy.FAILED
 
 
+def test_no_request_of_the_generator_exceeds_65536_bytes():
+    """SP 800-90A allows no more bytes of one key, however much a report draws."""
+
+    requests = [0]  # bytes of each
+
+    class Counting(HashDrbg):
+        def generate(self, out):
+            requests[-1] += len(out)
+            super().generate(out)
+
+        def end_request(self):
+            requests.append(0)
+            super().end_request()
+
+    generator = Generator(counting_source(), drbg=Counting)
+    requests[:] = [0]  # without what the known answer has drawn
+    for _ in range(700):  # of 192 bytes
+        generator.discard()
+        generator.refill()
+    assert max(requests) == 65536 // 192 * 192
+
+
 def test_the_counter_carries():
     counter = bytearray(b"\xff" * 15 + b"\xfe")
     blocks = bytearray(48)
