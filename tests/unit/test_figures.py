@@ -44,7 +44,7 @@ CLAIMS = {
         f"cryptographic randomness included: {TIMES_FASTER:.0f} times",
     ),
     "docs/guides/measuring.md": (
-        f"take at most {MS_PER_REPORT} from the round's first byte",
+        f"take at most {MS_PER_REPORT} from the question's first byte",
         f"leaves {PICO['garbage_bytes_per_report']} bytes of garbage",
         f"| this library | {PICO['us_per_coordinate']:.1f} |",
         f"takes {PICO['us_per_coordinate']:.1f} microseconds, "
