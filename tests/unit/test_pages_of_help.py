@@ -8,7 +8,6 @@ import pytest
 from ternhost.cli.tree import build_parser
 
 MOST_ON_A_PAGE = 24
-MOST_OF_A_SERVICE = 27  # `tern serve` has the options of a schedule beside those of a run
 # What may follow the meaning of an option: a default, its values, or how one command uses it.
 DETAILS = re.compile(r"\s*(\(default|: |; |, ).*", re.DOTALL)
 
@@ -34,8 +33,7 @@ PAGES = dict(pages(build_parser()))
 
 @pytest.mark.parametrize("words", PAGES)
 def test_a_page_of_help_has_few_options(words):
-    most = MOST_OF_A_SERVICE if words == "tern serve" else MOST_ON_A_PAGE
-    assert len(PAGES[words]) <= most
+    assert len(PAGES[words]) <= MOST_ON_A_PAGE
 
 
 def test_a_name_means_one_thing_on_all_pages():

@@ -71,24 +71,31 @@ class RunCommand:
         shared = (*classes_of_run(), PlaceOptions)
         fleet = default_fleet(self.name)
         # The options of how a run goes on stand on the page of `tern train` alone.
-        elsewhere = set() if self.name == "train" else names_of_how_a_run_goes_on()
+        elsewhere = set()
+        if self.name != "train":
+            elsewhere = fields.names_of(Terms) | names_of_rare_options()
         if len(learners) > 1:
             add_pages_of_learners(parser, learners, shared, _default_learner(learners))
             add_run_options(parser, learners, shared, fleet, elsewhere=elsewhere)
         else:  # the options of the only learner stand on the page of the command
             add_run_options(parser, learners, shared, fleet, shows_all=True, elsewhere=elsewhere)
-        if elsewhere:
-            flags = ", ".join(sorted(map(fields.flag, elsewhere)))
-            more = f"It also takes these options of 'tern train --help': {flags}."
-            parser.epilog = f"{textwrap.fill(more, 78)}\n{parser.epilog}"
+        point_to_train(parser, elsewhere)
 
 
-def names_of_how_a_run_goes_on() -> set[str]:
-    """Return the names of options that are about the course of a run, not about what it does."""
-    names = fields.names_of(Terms) | {"after_round", "anew"}
+def names_of_rare_options() -> set[str]:
+    """Return the names of options that only few runs need, whatever their learner."""
+    names = {"after_round", "anew"}
     for each in option_classes():  # of extensions
         names |= fields.names_of(each)
     return names
+
+
+def point_to_train(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
+    """Say in the help of a command which of its options stand in that of `tern train`."""
+    if names:
+        flags = ", ".join(sorted(map(fields.flag, names)))
+        more = f"It also takes these options of 'tern train --help': {flags}."
+        parser.epilog = f"{textwrap.fill(more, 78)}\n{parser.epilog}"
 
 
 def add_run_options(

@@ -62,7 +62,11 @@ def add_parser(subparsers: Any) -> None:
     running.add_pages_of_learners(
         parser, ALGORITHMS, shared, "fedsgd", leave_out=_PLANNED, own_page=False
     )
-    running.add_run_options(parser, ALGORITHMS, shared, fleet=None, leave_out=_PLANNED)
+    rare = running.names_of_rare_options()
+    running.add_run_options(
+        parser, ALGORITHMS, shared, fleet=None, leave_out=_PLANNED, elsewhere=rare
+    )
+    running.point_to_train(parser, rare)
     for observer in observing.registered():
         add_option(parser, fields.flag(observer.name), observer.about)
 
