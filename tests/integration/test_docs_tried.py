@@ -62,7 +62,7 @@ tern gateway run north --fleet simulated:1000"""
 # (what README says, a regular expression, and what this test does instead): smaller numbers, and
 # what other tests do.
 INSTEAD = (
-    (r"^make .*", ":"),  # the run named "first" is as the demo; and these are the tests
+    (r"^make .*", ":"),  # the demo: test_demo.py
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
     (r".*\ba0\b.*", ":"),  # a board: test_up.py, test_deploy.py, test_device_records.py
     (r"^tern (plan|bench latency) .*", r"tern \1 --help"),  # test_planning.py, tests/bench

@@ -40,8 +40,6 @@ CLAIMS = {
     "README.md": (
         f"sends a report of {PICO['report_bytes']} bytes",
         f"a report takes {MS_PER_REPORT} from the first byte",
-        f"takes {PICO['us_per_coordinate']:.1f} microseconds, "
-        f"cryptographic randomness included: {TIMES_FASTER:.0f} times",
     ),
     "docs/guides/measuring.md": (
         f"take at most {MS_PER_REPORT} from the question's first byte",
