@@ -29,7 +29,7 @@ from ternhost.privacy.laws import randomised_response
 from ternhost.privacy.shuffling import MOST_REPORTS
 
 FILE = "site.json"
-MORE = "it takes more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
+MORE = "use more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
 _DELTA = 1e-6  # the default delta of a site's bound
 # The third filter takes each report to be mixed with only this share of the reports with which a
 # device's first one was mixed, so that later rounds may have somewhat fewer reports than the first.

@@ -110,7 +110,7 @@ def run_init(args: argparse.Namespace) -> int:
 
     sites_before = set(directories.sites_of(args.directory))
     if not sites_before and not args.site:
-        hint = f"such as: tern gateway init {args.directory} --site north"
+        hint = f"such as tern gateway init {args.directory} --site north"
         raise UsageError("--site must name a site", hint)
     server = directories.write_gateways(
         args.directory, args.site, args.host, args.address, args.port

@@ -601,7 +601,7 @@ class GatewaysDriver(Driver):
             if not why:
                 continue
             spent.append(name)
-            text = f"round {number}: gateway {name} is not asked: {why}"
+            text = f"round {number}: gateway {name} is left out: {why}"
             if len(spent) == len(disclosed):
                 raise RefusedError(text, hint=MORE)
             gateway = self._roster.all[name]
@@ -720,7 +720,7 @@ class GatewaysDriver(Driver):
         all_are_left_out = all(gateway.left_out for gateway in self._roster.all.values())
         if all_are_left_out and not self._standing:
             hint = (
-                "see to the gateways, then go on with 'tern resume': every accepted answer is safe"
+                "check the gateways, then go on with 'tern resume': every accepted answer is safe"
             )
             raise DeviceError("no gateway answers any more", hint)
         return result

@@ -58,7 +58,7 @@ class Gateways(Extension):
         Bound.parse(epsilon, options.delta, own.honest)  # raises UsageError if one is wrong
         if own.toward_server is not None and not is_by_gateways(fleet.parse(options.fleet)):
             text = "--toward-server is about gateways, and this fleet has none: its host knows who sent a report"
-            raise UsageError(text, hint="name a fleet of them: --fleet gateways:DIR")
+            raise UsageError(text, hint="use a fleet of gateways: --fleet gateways:DIR")
 
     def fitted(
         self, options: RunOptions, learner: Learner, fleet: Fleet, store: Store

@@ -265,8 +265,8 @@ def _require_epsilon_and_end(options: RunOptions, learner: Learner) -> None:
         hint = "name how much a report may cost, which is then kept or refused"
         raise UsageError(text, hint=hint)
     if learner.rounds is None:
-        text = "an epsilon that keeps --toward-server depends on the number of rounds, and there is no end"
-        raise UsageError(text, hint="name --rounds, or the --epsilon of a report")
+        text = "an epsilon that keeps --toward-server depends on the number of rounds, and this run has no end"
+        raise UsageError(text, hint="give --rounds, or the --epsilon of a report")
 
 
 def _rounded_down(micro_epsilon: int) -> int:

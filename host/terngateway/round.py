@@ -157,7 +157,7 @@ def check_answer(answer: Answer, ask: Ask) -> list[CohortAnswer]:
     _require(len(answer.reports) == len(ask.cohorts), "has other cohorts")
     refusals = sum(devices for _code, _detail, devices in answer.refusals)
     devices_heard = sum(answer.reports) + refusals
-    _require(devices_heard <= ask.asked, "tells of more devices than were asked")
+    _require(devices_heard <= ask.asked, "reports more devices than were asked")
     return [_check_cohort(answer, ask, index) for index in range(len(ask.cohorts))]
 
 
@@ -187,7 +187,7 @@ def _check_cohort(answer: Answer, ask: Ask, index: int) -> CohortAnswer:
 
     # All other answers have counts alone.
     has_results = bool(answer.results) and bool(answer.results[index])
-    _require(not has_results, "has single results that nobody asked for")
+    _require(not has_results, "has single results that the question did not want")
     if ask.individual and is_label(question):
         # Each device reports one symbol. So the counts say what the single results are, but for
         # their order, which does not matter.

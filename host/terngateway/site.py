@@ -282,7 +282,7 @@ class Gateway:
             wants_vectors = any(is_vector(question) for question in _questions(ask))
             if wants_vectors and not self._settings.single_results:
                 text = "this gateway does not pass on the results of single devices"
-                hint = "ask for --answer label, or start it with --single-results"
+                hint = "use --answer label, or start it with --single-results"
                 return Refused(number, text, hint)
             if len(ask.categories) != len(ask.cohorts):
                 return Refused(number, "the host does not give the number of categories")

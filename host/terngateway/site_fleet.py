@@ -303,8 +303,8 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
         text = f"{store.path} has no keys of the boards in {fleet_directory}"
         raise StorageError(text, "put that store back; if it is lost, write another directory")
     if kind.count > len(ids):
-        text = f"{kind.count} boards for {len(ids)} clients leave boards without one"
-        raise UsageError(text, "ask for fewer boards")
+        text = f"{kind.count} boards for {len(ids)} clients leave some boards without a client"
+        raise UsageError(text, "use fewer boards")
 
     # The records of the clients (clients x records x values). Client i holds part i of the data
     # set, where parts count from 0 and ids from 1.

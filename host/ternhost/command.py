@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TextIO
 
-from ternhost.text import visible
+from ternhost.text import fitting, visible
 from ternhost.words import HELP
 
 _PRINTING = threading.RLock()
@@ -147,7 +147,7 @@ def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
         print_line(json.dumps(result))
     else:
-        print_line(visible(text, lines=True))
+        print_line(fitting(visible(text, lines=True), sys.stdout))
 
 
 def warn(message: str) -> None:

@@ -15,7 +15,7 @@ from typing import TextIO
 
 from ternhost.errors import UsageError
 from ternhost.files import Closing
-from ternhost.text import visible
+from ternhost.text import columns_of, fitting, visible
 
 ERASE_LINE = "\r\x1b[K"
 EVERY = 10.0  # seconds between two lines where a line cannot be redrawn
@@ -69,7 +69,7 @@ class Progress(Closing):
     the latest step is printed about every `every` seconds, with the time since the start.
     """
 
-    _leave = ERASE_LINE  # written after a drawn step, before anything else; "\n" keeps the step
+    _keeps_step = False  # whether the last step stays where something else is printed after it
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Progress(Closing):
         self._start = time.monotonic()
         self._latest = ""
         self._wrote = 0.0  # time of the last output
-        self._drawn = False  # whether a step is drawn that must be erased before other output
+        self._drawn = ""  # the step that is drawn, which must be erased before other output
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -105,8 +105,9 @@ class Progress(Closing):
         with self._lock:
             self._latest = text = visible(text)
             if self._redraws and not self._quiet:
-                self.write(ERASE_LINE + self._head + text)
-                self._drawn = True
+                drawn = self._head + text
+                self.write(self._erased() + drawn)
+                self._drawn = drawn
         self._watch()
 
     def say(self, text: str) -> None:
@@ -123,8 +124,8 @@ class Progress(Closing):
         if self._thread:
             self._thread.join()
         if self._drawn:
-            self.write(self._leave)
-        self._drawn = False
+            self.write(self._left())
+        self._drawn = ""
 
     def _watch(self) -> None:
         """Have a thread print the latest step regularly, where steps are not redrawn."""
@@ -145,10 +146,22 @@ class Progress(Closing):
 
     def _write_line(self, text: str) -> None:
         """Write a line that stays, after erasing the step that is drawn."""
+        text = fitting(text, self._stream)
         if self._drawn:
-            text = self._leave + text
+            text = self._left() + text
         self.write(f"{text}\n")
-        self._drawn = False
+        self._drawn = ""
+
+    def _left(self) -> str:
+        """Return what is written after the drawn step, before anything else."""
+        return "\n" if self._keeps_step else self._erased()
+
+    def _erased(self) -> str:
+        """Return what erases the drawn step, which has several lines on a narrow terminal."""
+        lines_above = max(0, len(self._drawn) - 1) // columns_of(self._stream)
+        if lines_above == 0:
+            return ERASE_LINE
+        return f"\r\x1b[{lines_above}A\x1b[J"
 
     def write(self, text: str) -> None:
         """Write text. A reader that is gone does not end the command."""

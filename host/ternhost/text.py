@@ -3,9 +3,34 @@
 Text from outside, such as a board's, is escaped, because a terminal obeys control characters.
 """
 
+import codecs
+import contextlib
+import os
 import re
+import shutil
+import textwrap
 from collections.abc import Mapping
 from html import escape
+from typing import TextIO
+
+# What stands for a character where the encoding of a terminal or a file lacks it.
+_PLAIN = {
+    "\u00a0": " ",  # a no-break space
+    "\u00b5": "u",
+    "\u03bc": "u",
+    "\u2013": "-",
+    "\u2014": "-",
+    "\u2018": "'",
+    "\u2019": "'",
+    "\u201c": '"',
+    "\u201d": '"',
+    "\u2026": "...",
+}
+PLAIN = "ternhost.plain"
+"""The name of an error handler for encodings: characters that are missing get their plain twins.
+
+A character without a twin is escaped, so that nothing is lost.
+"""
 
 _LONG = re.compile(r"\S{40}(?=\S)")  # 40 characters of a word that goes on
 
@@ -27,6 +52,66 @@ def visible(text: str, lines: bool = False) -> str:
         else:
             shown += character.encode("unicode_escape").decode()
     return shown
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return what stands for characters that cannot be encoded, and where the text goes on.
+
+    A byte of a file name that is not UTF-8, for which Python has a surrogate, becomes itself again.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if "\udc80" <= character <= "\udcff":
+        return bytes([ord(character) - 0xDC00]), error.start + 1
+    escaped = character.encode("ascii", "backslashreplace").decode("ascii")
+    return _PLAIN.get(character, escaped), error.start + 1
+
+
+codecs.register_error(PLAIN, _plain)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Return a text whose lines fit a terminal: longer ones are broken at blanks.
+
+    Words and numbers stay whole, and so do lines that are commands of tern, which people copy. The
+    rest of a line is indented by two more blanks than the line.
+    """
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= columns or line.lstrip().startswith("tern "):
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            columns,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        )
+    return "\n".join(lines)
+
+
+def columns_of(stream: TextIO) -> int:
+    """Return the width of the terminal on which `stream` is, in characters.
+
+    The environment variable COLUMNS counts more than what the terminal says, as in the help.
+    """
+    if not os.environ.get("COLUMNS", "").isdecimal():
+        with contextlib.suppress(OSError, ValueError):
+            columns = os.get_terminal_size(stream.fileno()).columns
+            if columns:
+                return columns
+    return shutil.get_terminal_size().columns
+
+
+def fitting(text: str, stream: TextIO) -> str:
+    """Return a text for `stream`: on a terminal, with lines that fit it; elsewhere as it is."""
+    if not stream.isatty():
+        return text
+    return wrapped(text, columns_of(stream))
 
 
 def brief(text: str, most: int = 600, lines: bool = False) -> str:

@@ -419,7 +419,7 @@ def test_a_site_whose_bound_is_spent_is_not_asked(host):
     with gateways(host.sites, SITES) as sites, host.driver(bound=BOUND) as driver:
         assert host.round(driver, number=1, devices=DEVICES[20:]).reports == 30
         assert host.round(driver, number=2).reports == 20
-        assert host.is_warned("round 2: gateway south is not asked: the counts")
+        assert host.is_warned("round 2: gateway south is left out: the counts")
         with pytest.raises(RefusedError, match=EARLIER_ROUNDS):
             driver.open(3, [(QUESTION, DEVICES)])
         assert [stored.number for stored in host.store.rounds()] == [1, 2]

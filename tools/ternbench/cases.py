@@ -52,7 +52,7 @@ class Case:
             raise UsageError(text, hint)
         if self.is_projection and self.k > 1:
             text = (
-                "a projection tells one direction of all --d coordinates: "
+                "a projection reports one direction of all --d coordinates: "
                 f"--k must be 1, not {self.k}"
             )
             raise UsageError(text, "leave out --k")

@@ -78,7 +78,7 @@ def measure(
     windows = traces.find_windows(trace)
     traces.require_samples(trace, windows)
     if len(windows) < MIN_WINDOWS:
-        hint = "is the board's marker pin wired to the meter's digital input, and ground to ground?"
+        hint = "check that the board's marker pin is wired to the meter's digital input, and ground to ground"
         raise TernError(f"{len(windows)} windows were marked, and {MIN_WINDOWS} are needed", hint)
     idle_watts = traces.idle_watts(trace, windows)
     traces.require_pairs(trace, windows, possible_windows)

@@ -81,7 +81,7 @@ def _check_board(asleep: bool, chosen: MeterChoice, fleet_name: str) -> None:
     if asleep and not chosen.meter.needs_board:
         raise UsageError("--asleep needs a meter", "such as --meter ppk2:PORT")
     if chosen.meter.needs_board and not isinstance(fleet.parse(fleet_name), OnPorts):
-        hint = "name it: tern bench energy a0 ...; or --meter model"
+        hint = "name it: tern bench energy a0 ...; or use --meter model"
         raise UsageError("a meter needs a board to measure", hint)
 
 

@@ -254,7 +254,7 @@ def _emulated_board(emulated_fleet: OnFirmware, stack: contextlib.ExitStack) -> 
         pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))
         return BoardSubject(stack.enter_context(Repl(pico.url)))
     if not machine.counts:
-        hint = "take --fleet rv32-emulated:1"
+        hint = "use --fleet rv32-emulated:1"
         raise UsageError(f"the clock of {emulated_fleet.text} counts no instructions", hint)
     board = stack.enter_context(
         qemu.boot(emulated_fleet.firmware, seed=_SEED, count_instructions=True)

@@ -50,7 +50,7 @@ class Trace:
         sample_count = len(self.seconds)
         lengths = {len(self.amperes), len(self.volts), len(self.marker)}
         if sample_count == 0 or lengths != {sample_count}:
-            hint = "is the meter connected, and the board switched on?"
+            hint = "check that the meter is connected, and the board switched on"
             raise UsageError("the trace has no samples", hint)
 
         is_increasing = np.all(np.diff(self.seconds) > 0)
@@ -58,7 +58,7 @@ class Trace:
             text = (
                 "the times of a trace must increase, and its currents and voltages must be numbers"
             )
-            raise UsageError(text, "record or export it anew")
+            raise UsageError(text, "record or export it again")
 
     @property
     def watts(self) -> Floats:
@@ -149,7 +149,7 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
         if changed_windows > _MAX_ODD * len(windows):
             text = f"the meter changed its range in {changed_windows} of {len(windows)} windows, "
             hint = (
-                "fix it, with a Joulescope's --range; or use an INA226 or INA228, "
+                "fix it, with --meter joulescope,range=RANGE; or use an INA226 or INA228, "
                 "which has only one"
             )
             raise TernError(f"{text}which spoils samples", hint)

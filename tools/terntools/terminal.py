@@ -15,7 +15,7 @@ class Bar(Progress):
     Where standard error is not a terminal, it is a line of text now and then.
     """
 
-    _leave = "\n"
+    _keeps_step = True
 
     def update(self, done: int, total: int) -> None:
         """Show that `done` of `total` steps are done."""

@@ -205,7 +205,7 @@ def write_gateways(
     """
     directory = Path(directory)
     if (directory / SETTINGS).exists():
-        hint = f"name the one above: {directory.absolute().parent}"
+        hint = f"name the directory above it: {directory.absolute().parent}"
         raise UsageError(f"{directory} is the directory of a server", hint=hint)
     device_ranges = dict(_parse(site) for site in sites)
     if len(device_ranges) < len(sites):
@@ -359,8 +359,8 @@ def _same_server(
     )
     for option, requested, existing in options:
         if requested is not None and requested != existing:
-            text = f"{server.directory} has been written with {option} {existing}, not {requested}"
-            hint = "its sites use this; for another server write another directory"
+            text = f"{server.directory} was written with {option} {existing}, not {requested}"
+            hint = "leave it as it is: its sites use it; for another server write another directory"
             raise UsageError(text, hint)
     return server
 
@@ -416,7 +416,7 @@ def _check_hosts(hosts: Sequence[str], address: str, port: int) -> None:
     for host in hosts:
         if host.lower().startswith("fe80:"):
             hint = "give a name, or an address that all sites can reach"
-            raise UsageError(f"{host} is valid on one link only", hint=hint)
+            raise UsageError(f"{host} is valid on one network link only", hint=hint)
     if not is_address(address):
         text = f"--address must be an IP address, not {address!r}"
         raise UsageError(text, hint="such as 0.0.0.0 or ::")

@@ -52,7 +52,7 @@ def read_reply(data: bytes, expected: int) -> tuple[int, bytes]:
         raise ValueError("a reply of the site is cut off")
     status, count = REPLY.unpack_from(data)
     if status != expected:
-        raise ValueError("lost: the site has begun anew")
+        raise ValueError("lost: the site has started again")
     if count > MOST_PARTS:
         raise ValueError(f"an answer of {count} parts is longer than {LARGEST} bytes")
     return count, data[REPLY.size :]

@@ -40,7 +40,7 @@ class NatsServer:
         path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
         self._program = shutil.which("nats-server", path=path)
         if self._program is None:
-            hint = "apt-get install --no-install-recommends nats-server"
+            hint = "install it: apt-get install --no-install-recommends nats-server"
             raise DeviceError("nats-server is not installed", hint)
         self.node = node
         self._process: subprocess.Popen[bytes] | None = None

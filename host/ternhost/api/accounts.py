@@ -158,7 +158,7 @@ def _reports_of(card: Card | Number, k: int, shuffled: int | None) -> _Reports:
     if decoded.shape < tern_cards.SUM:
         valued = certify.valued(decoded)
     elif shuffled is not None and decoded.shape == tern_cards.SUM:
-        raise UsageError("the noise of a sum is not hidden by a shuffler", "leave out shuffled")
+        raise UsageError("a shuffler does not hide the noise of a sum", "leave out shuffled")
     kind = replace(ReportKind.of(decoded, 1), cost=cost)
     whole = ReportKind.of(decoded, k)
     return _Reports(kind, replace(whole, cost=whole.values * cost), valued, k, shuffled)

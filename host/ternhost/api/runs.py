@@ -647,7 +647,7 @@ def _finished(run: Run, kind: type[R]) -> R:
         _LOG.warning(result.missing_words)
     if not isinstance(result, kind):
         text = f"{result.learner} has left a {type(result).__name__}, not a {kind.__name__}"
-        raise UsageError(text, hint="carry it out with ternhost.Run")
+        raise UsageError(text, hint="run it with ternhost.Run")
     return result
 
 

@@ -20,6 +20,7 @@ from ternhost.cli.tree import COMMANDS, build_parser
 from ternhost.command import help_hint, print_line
 from ternhost.errors import TernError, UsageError
 from ternhost.options import flag
+from ternhost.text import PLAIN, fitting
 
 _NOTHING_THERE = "check the path: nothing is there"
 _OTHER_PATH = "name another path"
@@ -46,6 +47,8 @@ _STORAGE_ERRNOS = {
     errno.EPERM,
     errno.EROFS,
 }
+# How Python's streams treat what they cannot encode, unless PYTHONIOENCODING says how.
+_DEFAULT_ERRORS = ("strict", "surrogateescape", "backslashreplace")
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
@@ -53,8 +56,8 @@ def _report(code: int, message: str, hint: str | None = None, *, as_json: bool =
 
     code: the exit code, which is returned. hint: how to put the error right.
     """
-    text = f"tern: {message}"
-    if hint:
+    text = fitting(f"tern: {message}", sys.stderr)
+    if hint:  # it is not broken into lines, so that its command can be copied
         text += f"\n  {hint}"
     with contextlib.suppress(OSError):  # a closed pipe or a full disk
         print_line(text, sys.stderr)
@@ -122,8 +125,9 @@ def _require_values(args: argparse.Namespace, words: Sequence[str]) -> None:
 def _prepare_streams() -> None:
     """Make sure that the standard streams can be used.
 
-    A stream that is closed is opened on /dev/null. Standard output replaces characters that its
-    encoding lacks by a question mark, instead of failing.
+    A stream that is closed is opened on /dev/null. Characters that the encoding of a stream lacks
+    are written in plain ones (`text.PLAIN`), unless the user has chosen otherwise by
+    PYTHONIOENCODING.
     """
     # A new file gets the lowest free descriptor: in this order each stream gets its own one, 0 to 2.
     # Otherwise the next file that a command opens would get it, and be written to by print.
@@ -131,8 +135,9 @@ def _prepare_streams() -> None:
         is_closed = getattr(sys, name) is None
         if is_closed:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in _DEFAULT_ERRORS:
+            stream.reconfigure(errors=PLAIN)
 
 
 def _drop_output() -> None:

@@ -654,8 +654,8 @@ def _spent(
     total_micro_rho = sum(times * report.rho for report, times in reports.items())
     micro_rho_of_report = total_micro_rho // rounds
     if micro_rho_of_report == 0:
-        hint = "spend at least a millionth a report, and at most 20"
-        raise UsageError("a report has no rho, or too much", hint)
+        hint = "let each report spend from 0.000001 to 20"
+        raise UsageError("the rho of a report is out of bounds", hint)
 
     reports_of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
 

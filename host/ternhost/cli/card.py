@@ -121,7 +121,7 @@ def _add_show(actions: Any) -> None:
 def run_design(args: argparse.Namespace) -> int:
     """Design a card, write it to --output, and describe it; return the exit code."""
     if args.epsilon is None:
-        hint = f"tern card design {args.mechanism} --epsilon 2"
+        hint = f"such as tern card design {args.mechanism} --epsilon 2"
         raise UsageError("--epsilon is missing: the epsilon of one report", hint)
     options = {}
     for mechanism in mechanisms.REGISTRY.available():

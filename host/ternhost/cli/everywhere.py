@@ -53,7 +53,9 @@ def taken_from(argv: Sequence[str]) -> Everywhere:
             if not equals_sign:
                 value = remaining.pop(0) if remaining else ""
             if not value:
-                raise UsageError(f"{WITH} needs a file", hint=f"tern {WITH} FILE.py COMMAND ...")
+                raise UsageError(
+                    f"{WITH} needs a file", hint=f"such as tern {WITH} FILE.py COMMAND"
+                )
             files.append(value)
         else:
             words.append(word)

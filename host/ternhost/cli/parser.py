@@ -2,12 +2,14 @@
 
 import argparse
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from ternhost.command import help_hint
 from ternhost.errors import UsageError
 from ternhost.options import KINDS
+from ternhost.text import fitting
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -36,6 +38,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UsageError, where argparse would print the message and exit."""
         raise UsageError(message, hint=help_hint(self.prog))
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print the help; on a terminal, its lines fit."""
+        if message:
+            super()._print_message(fitting(message, file or sys.stderr), file)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line as argparse does, but explain words that nothing takes."""

@@ -44,7 +44,7 @@ def load(path: str) -> None:
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         raise UsageError(
-            f"there is no Python file {path!r}", hint=f"tern {WITH} FILE.py COMMAND ..."
+            f"there is no Python file {path!r}", hint=f"such as tern {WITH} FILE.py COMMAND"
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -82,7 +82,7 @@ def _plan(words: list[str]) -> Facts:
 
     if not words or words[0] not in _PLANNED:
         text = f"--plan takes a command: {', '.join(_PLANNED)}"
-        raise UsageError(text, hint="such as: --plan train --epsilon 1")
+        raise UsageError(text, hint="such as --plan train --epsilon 1")
     command = words[0]
     everywhere = argparse.Namespace(from_project={})
     args = build_parser(words).parse_args(words, everywhere)

@@ -19,7 +19,7 @@ _BAR = 20  # characters
 class ProgressPrinter(Progress):
     """Shows the progress of a run on standard error."""
 
-    _leave = "\n"
+    _keeps_step = True
 
     def __init__(
         self, stream: TextIO | None = None, quiet: bool = False, every: float = EVERY

@@ -26,7 +26,7 @@ from ternhost.errors import UsageError
 from ternhost.options import flag
 
 FILE = "tern.toml"
-_WORDS = 'such as: data = "flights", or in a table: [serve] every = "1h"'
+_WORDS = 'such as data = "flights", or in a table: [serve] every = "1h"'
 
 
 @dataclass(frozen=True)

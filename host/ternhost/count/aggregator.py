@@ -143,7 +143,7 @@ class Aggregator:
         without_key = round_.devices_without_key
         if without_key:
             raise UsageError(
-                f"no key is known for device {without_key[0]}",
+                f"device {without_key[0]} has no key in this store",
                 hint="name the --store that it was provisioned with",
             )
         self._store.open_round(stored)

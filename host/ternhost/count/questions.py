@@ -107,7 +107,7 @@ def round_body(number: int, question: Question) -> bytes:
             raise frames.FrameError(wire.ERR_FRAME, "d and the card are too long together")
         cards.decode(question.card)  # called because it raises an error for an invalid card
     except ValueError as error:
-        raise UsageError(f"this round cannot be asked: {error}") from error
+        raise UsageError(f"this round cannot be sent to devices: {error}") from error
     return bytes(frame[_BODY_AT : size - wire.TAG_BYTES])
 
 

@@ -25,12 +25,12 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
     try:
         names, rows = _read(path, classes)
     except UsageError as error:
-        text = f"no CSV file of records, or one out of range: {error}"
+        text = f"the records cannot be used: {error}"
         raise UsageError(text, error.hint) from error
     if len(rows) < _LEAST:
         raise UsageError(f"{path} has too few records", f"{_LEAST} rows or more")
     if not classes and has_labels_0_and_1(rows):
-        hint = "-1 and 1 tell two classes; or use --model softmax"
+        hint = "write -1 and 1 for two classes, or use --model softmax"
         raise UsageError(f"{path} has labels of 0 and 1", hint)
 
     if not names:

@@ -238,7 +238,7 @@ class Values(Learner):
         if population.knows_records:
             records = self._data.records
             available = population.clients or len(records)
-            hint = f"ask for --clients {available} or fewer"
+            hint = f"use --clients {available} or fewer"
             require_clients(self.clients, available, " to report", hint)
             if not schedule and not self.clients:
                 # As many as the fleet has, else as it can make, else one for each record.

@@ -65,7 +65,7 @@ def coordinates_by_rule(
     Raises UsageError for a rule of another name.
     """
     if rule not in K_RULES:
-        raise UsageError(f"unknown rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
+        raise UsageError(f"there is no rule {rule!r} for k", hint=f"one of: {', '.join(K_RULES)}")
 
     if rule == VARIANCE:
         assert variance is not None
@@ -132,7 +132,8 @@ def parse_shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tup
             raise UsageError(f"{part.strip()!r} is not a class of devices", hint)
         if name in share_of_name:
             raise UsageError(
-                f"{name} names a class of devices twice", hint="add up its shares: name it once"
+                f"{name} names a class of devices twice",
+                hint="name it once, with the sum of its shares",
             )
         share_of_name[name] = share
 
@@ -537,6 +538,6 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
         raise UsageError(
             f"{k} coordinates of this card cost an epsilon of {k * card.epsilon / MICRO:g}, "
             f"more than the {epsilon / MICRO:g} of a whole report",
-            hint="ask for that with --epsilon, or use a card of a smaller one",
+            hint="give that with --epsilon, or use a card of a smaller epsilon",
         )
     return card

@@ -120,8 +120,10 @@ class Direct(Learning):
         """
         super().__init__(options, population, data)
         if self.model != "logistic":
-            hint = "name fedsgd, or --model logistic"
-            raise UsageError(f"one answer of each device learns no {self.model} model", hint)
+            hint = "use 'tern train fedsgd', or --model logistic"
+            raise UsageError(
+                f"a {self.model} model cannot be learned from one answer of each device", hint
+            )
 
         # The rows, and what has been learned so far.
         self._public = self._public_rows()
@@ -171,11 +173,13 @@ class Direct(Learning):
             return
 
         available = self._population.clients or self._population.devices
-        hint = f"ask for at most --reports {available}, or for more of each with fedsgd"
+        hint = f"use at most --reports {available}, or take more of each with fedsgd"
         purpose = ", each of which answers once"
         require_clients(self.options.reports, available or expected, purpose, hint)
         if then == FedSGD.name and expected < 2:
-            raise UsageError("one device has no second half to descend", "leave out --then")
+            raise UsageError(
+                "--then needs two devices or more: one half descends", "leave out --then"
+            )
         self.reports = self.clients = expected
         rounds = _ROUNDS_WITHOUT_ROWS  # more, as devices have to report their features, too
         if self._feature_share == 0:

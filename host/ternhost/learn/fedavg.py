@@ -244,14 +244,14 @@ class FedAvg(Learning):
                 f"{self.dataset.name} has {record_count} records to train on: "
                 f"no client gets {per_client}"
             )
-            raise UsageError(text, "ask for fewer --records")
+            raise UsageError(text, "use fewer --records")
 
         # As many clients as the user names, else as the fleet has or would make by itself, but not
         # more than get records.
         available = self._population.clients or most_clients
         wanted = self._population.clients or self._population.most or most_clients
         clients = self.clients or min(most_clients, wanted)
-        hint = f"ask for at most --clients {available}"
+        hint = f"use at most --clients {available}"
         require_clients(clients, available, f" of {per_client} records each", hint)
         if not self._population.schedule:  # a served fleet has no fixed number of clients
             self.clients = clients
@@ -342,7 +342,7 @@ class FedAvg(Learning):
         for design in self.designs:
             if range_units(design) == cohort_tau and design.card.data == cohort.card.data:
                 return design
-        raise ValueError("no class of this run was asked so")
+        raise ValueError("no class of this run has had this question")
 
 
 def _mantissas(weights: Floats) -> Indices:

@@ -190,7 +190,7 @@ class FedSGD(Learning):
             return
 
         group = self.options.group
-        hint = f"ask for at most --group {available}"
+        hint = f"use at most --group {available}"
         require_clients(group, available or group, " to ask in a round", hint)
         planned = self.options.planned(available)
         self.options = planned
@@ -213,7 +213,7 @@ class FedSGD(Learning):
         makes_clients = self._population.clients is None
         if holdings is not None and makes_clients:
             record_count = len(holdings.order)
-            hint = f"ask for at most --reports {record_count}"
+            hint = f"use at most --reports {record_count}"
             require_clients(self.clients, record_count, ", each of which reports once", hint)
         return holdings
 

@@ -176,7 +176,7 @@ class FedSum(Learning):
         population: the boards that can be asked.
         data: the data set to learn from, instead of the one that the options name.
         Raises UsageError if the fleet is served round after round without an end, or if a report
-        fits no frame.
+        is too long for a frame.
         """
         super().__init__(options, population, data)
         if population.schedule is not None:
@@ -184,7 +184,8 @@ class FedSum(Learning):
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         if self.d > MAX_DIMENSION * 2:
             raise UsageError(
-                f"a report of {self.d} sums fits no frame", "use fewer features or classes"
+                f"a report of {self.d} sums is too long for a frame",
+                "use fewer features or classes",
             )
         self.modules = ("sums",)
         if self.classes > 1:

@@ -205,13 +205,13 @@ class Infer(Learner):
             order = np.random.default_rng(options.seed).permutation(data.test)
             available = population.clients or len(order)
             self.clients = self.clients or min(_CLIENTS, available)
-            hint = f"ask for {available} or fewer, or hold out more records"
+            hint = f"use {available} or fewer, or hold out more records"
             require_clients(self.clients, available, " to be clustered", hint)
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
 
         if schedule is not None and options.score_rounds > 1:
             raise UsageError(
-                "a served fleet has one classifier", "leave out --score-rounds, or use tern infer"
+                "a served fleet has one classifier", "leave out --score-rounds, or use 'tern infer'"
             )
         self.rounds = len(self._classifiers)
         if schedule:

@@ -157,9 +157,7 @@ class Learning(Learner):
 
         has_numeric_labels = dataset is not None and dataset.task == REGRESSION
         if dataset and has_numeric_labels and self.model != SUITED[REGRESSION]:
-            text = (
-                f"a {self.model} model tells classes, and the labels of {dataset.name} are numbers"
-            )
+            text = f"a {self.model} model predicts classes, and the labels of {dataset.name} are numbers"
             raise UsageError(text, f"name --model {SUITED[REGRESSION]}, or leave it out")
         return dataset
 

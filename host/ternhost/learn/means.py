@@ -128,7 +128,9 @@ class Means(Learner):
         """
         self.options = options
         if population.schedule is not None:
-            hint = "tern serve values, or collect in runs: tern collect means"
+            hint = (
+                "serve the fleet with 'tern serve values', or collect in runs: tern collect means"
+            )
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         self._data = client_data_for(options.data, population, data)
         self._table = self._data.table

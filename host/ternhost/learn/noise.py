@@ -49,7 +49,7 @@ class NoiseOptions(BudgetOptions):
         names_noise = self.epsilons is not None or self.epsilon != type(self).epsilon
         if self.no_noise and names_noise:
             raise UsageError(
-                "--no-noise leaves no epsilon", hint="leave out --epsilon or --no-noise"
+                "--no-noise and --epsilon exclude each other", hint="leave one of them out"
             )
 
     def classes(self) -> list[DeviceClass]:
@@ -80,7 +80,7 @@ class NoiseOptions(BudgetOptions):
         """Raise UsageError if results have less noise than any device adds, or none."""
         if self.no_noise:
             text = "no device sends a result without noise: what it sends is protected"
-            raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
+            raise UsageError(text, "compare with the score without noise, or use a simulated fleet")
         if self.unprotected is not None:
             text = f"no device reports at an epsilon of {self.unprotected:,.10g}, above {_MOST}"
             raise UsageError(

@@ -264,7 +264,7 @@ class Trainer:
 
     def _require_running(self) -> None:
         if self.stopped:
-            raise ValueError(f"training has stopped ({self.stopped}): its learner must be `done`")
+            raise ValueError(f"training has stopped ({self.stopped}): its learner must be done")
 
     def _end_round(self) -> None:
         """Count the round, and set `stopped` to the reason if the run ends here.

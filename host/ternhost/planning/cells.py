@@ -267,7 +267,7 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
     """Run cells in other processes, and yield each result as soon as it is there.
 
     workers: the number of processes. They end when this generator ends. They are spawned, since a
-    fork of a process with threads may hang. Raises TernError if a process was ended from outside.
+    fork of a process with threads may hang. Raises TernError if a process was killed.
     """
     other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
@@ -291,7 +291,7 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
         pool.shutdown()
     except BrokenProcessPool as error:
         hint = "if memory was short, use fewer --workers; the same command with the same --output continues"
-        raise TernError("a process of the experiment was ended from outside", hint) from error
+        raise TernError("a process of the experiment was killed", hint) from error
     finally:
         workers_left = set(multiprocessing.active_children()) - other_children
         for process in workers_left:

@@ -57,7 +57,9 @@ class Existing:
         most = _MOST_RECORDS // self.options.records
         require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
-            hint = f"tern plan --epsilon {epsilon} --devices {self.devices}; or a smaller --unit"
+            hint = (
+                f"use a smaller --unit, or: tern plan --epsilon {epsilon} --devices {self.devices}"
+            )
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property

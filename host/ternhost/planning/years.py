@@ -65,10 +65,10 @@ class Lasting:
         require(rounds >= 1, "every", "no longer than --years", self.every)
         if rounds > MAX_ROUND:
             text = f"{rounds:,.0f} rounds are more than the {MAX_ROUND:,} that a device counts"
-            raise UsageError(text, "a longer --every, or fewer --years")
+            raise UsageError(text, "use a longer --every, or fewer --years")
         if not min(self.costs):
             text = f"--run-epsilon {self.run_epsilon} leaves {self.rounds:,} rounds less than a millionth each"
-            raise UsageError(text, "a longer --every, fewer --years, or a larger --run-epsilon")
+            raise UsageError(text, "use a longer --every, fewer --years, or a larger --run-epsilon")
 
     @property
     def seconds(self) -> float:

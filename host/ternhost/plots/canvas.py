@@ -105,7 +105,7 @@ def check_place(path: Path) -> None:
     if path.exists() and not path.is_file():
         place = path
     if path.is_dir() or not os.access(place, os.W_OK):
-        hint = "name a file in a folder that is there"
+        hint = "name a file in a folder that exists"
         raise StorageError(f"{path} cannot be written", hint)
 
 

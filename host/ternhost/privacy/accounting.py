@@ -119,12 +119,12 @@ class PrivacyAccount:
         """
         measures = {release.measure for release in self.releases}
         if len(measures) > 1:
-            raise ValueError("releases in two measures")
+            raise ValueError("some releases count epsilon, and others rho")
         if self.budget is not None and self.user_level > self.budget:
             raise RefusedError(
                 f"{self.who} would spend {self._amount}, and its budget has "
                 f"{self.budget / MICRO:g} left: {self._releases_in_words}",
-                hint=f"ask for fewer rounds or values, use a smaller {self.measure}, or raise the budget",
+                hint=f"use fewer rounds or values, use a smaller {self.measure}, or raise the budget",
             )
 
     @property
@@ -216,4 +216,4 @@ class Policy:
         for limit in (self.budget, self.largest):
             if not 0 < limit <= ledger.MAX_BUDGET:
                 text = "a budget must be more than 0 and at most an epsilon of 1000"
-                raise UsageError(text, "name a larger or a smaller epsilon")
+                raise UsageError(text, "give a larger or a smaller epsilon")

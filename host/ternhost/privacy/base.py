@@ -55,7 +55,7 @@ def single_valued(card: Card, name: str) -> Card:
     if card.shape == cards.HIERARCHY:
         raise UsageError(
             f"{name} reports a level and a sign, which are not averaged as a card's values are",
-            hint="another mechanism; or tern train hiera, tern collect levels",
+            hint="use another mechanism, or run 'tern train hiera' or 'tern collect levels'",
         )
     return certify.valued(card)
 
@@ -77,7 +77,7 @@ def parse_epsilon(
     if not 1 <= micro <= most:
         name = option.lstrip("-")
         text = f"{name} {text} is not a number from 0.000001 to {most // MICRO}"
-        raise UsageError(text, f"give it in decimal, for example {option} 1.5")
+        raise UsageError(text, f"give it in decimal, such as {option} 1.5")
     return micro
 
 

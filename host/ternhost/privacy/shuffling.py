@@ -99,17 +99,17 @@ def account(
     """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
-        hint = "well below one in the number of reports, for example --delta 1e-6"
+        hint = "give much less than 1 divided by the number of reports, such as --delta 1e-6"
         raise UsageError(f"--delta must be between 0 and 1, not {delta:g}", hint)
     require(delta >= LEAST_DELTA, "delta", f"{LEAST_DELTA:g} or more", f"{delta:g}")
-    require(values >= 1, "values", "1 or more", values)
+    require(values >= 1, "k", "1 or more", values)
     epsilon = local * values / MICRO
     if epsilon > LARGEST_LOSS:
         text = (
             f"a report of {values} values at {local / MICRO:g} has local epsilon {epsilon:g}: beyond"
             f" {LARGEST_LOSS:g} nothing is hidden"
         )
-        raise UsageError(text, hint="a smaller --k, or a smaller epsilon")
+        raise UsageError(text, hint="use a smaller --k, or a smaller epsilon")
 
     worst_mechanism = randomised_response(epsilon)
     card_epsilon = None

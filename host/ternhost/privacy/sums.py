@@ -354,7 +354,7 @@ def _require_bounds(plan: SumPlan, range_: int) -> None:
     if not 1 <= plan.cost <= MAX_EPSILON:
         raise UsageError(f"a report cannot cost {plan.cost / MICRO:g}", "at most 20")
     if not (0 <= plan.unit < 1 << 16 and plan.units >= 1):
-        raise UsageError("a unit has up to 65535 records", "0: all of the device")
+        raise UsageError("a unit has up to 65535 records", "give 0 for all of the device")
     if not 1 <= plan.steps <= _MOST_STEPS or plan.tally > _MOST_STEPS:
         raise UsageError("a radius or a tally is out of bounds", "up to 4096 steps")
     # From 0.5 on, a radius is rounded to one unit or more.
@@ -374,7 +374,7 @@ def _require_room(bits: int | None, most_bits: int, values: int) -> None:
         fits = most_bits >= 8 and values > 0
     if not fits:
         text = f"{values} values of {bits or 8} bits do not fit a report of {MOST_BYTES} bytes"
-        raise UsageError(text, "ask for fewer values")
+        raise UsageError(text, "use fewer values")
 
 
 def _coarseness(noise_variance: Fraction) -> int:
@@ -430,7 +430,7 @@ def _noise(plan: SumPlan) -> _Noise:
         noise = _gaussian_noise(Fraction(MICRO * squared_distance, 2 * plan.cost))
     if noise is None:
         text = f"{plan.cost / MICRO:g} is too little for a radius of {plan.steps} steps"
-        hint = "use fewer steps, ask for fewer reports, or spend more"
+        hint = "use fewer steps, use fewer reports, or spend more"
         raise UsageError(f"{text}: the noise is out of bounds", hint)
     return noise
 

@@ -140,7 +140,7 @@ def provision_board(
         _write_ledgers(directory, devices, policies, settings)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
-        hint = "name another directory (--store), or go on with a run that made it (tern resume)"
+        hint = "name another directory (--store), or go on with a run that made it ('tern resume')"
         raise StorageError(f"{directory} holds a board already", hint) from error
     except (OSError, ledger.LedgerError) as error:
         text = f"cannot write a board's files: {error}"
@@ -282,7 +282,7 @@ def dealt_records(dataset: Dataset | Table, clients: int, each: int, seed: int) 
     wanted = clients * each
     if wanted > available:
         text = f"{dataset.name} has {available} records, {each} a client, not {wanted}"
-        raise UsageError(text, f"ask for at most --clients {available // each}")
+        raise UsageError(text, f"use at most --clients {available // each}")
     positions = np.random.default_rng(seed).permutation(dataset.training)[:wanted]
     if each == 1:
         positions.sort()

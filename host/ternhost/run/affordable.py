@@ -262,7 +262,7 @@ def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> No
             raise RefusedError(
                 f"{spent_before}, this would cost a client {cost / MICRO:g}, "
                 f"more than its budget of {account.budget / MICRO:g}",
-                hint=f"ask fewer rounds or values, use a smaller {measure}, or raise --budget",
+                hint=f"use fewer rounds or values, use a smaller {measure}, or raise --budget",
             )
 
 
@@ -369,7 +369,7 @@ def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
     hint = WHEN_SPENT
     fitting = _fitting_options(run, unable.left, unable.measure)
     if fitting:
-        hint = f"to begin a run that fits, ask for {' or '.join(fitting)}; {hint}"
+        hint = f"for a run that fits, use {' or '.join(fitting)}; {hint}"
     return RefusedError(text, hint=hint)
 
 

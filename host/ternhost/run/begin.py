@@ -343,12 +343,12 @@ def _check_options(algorithm: Learner, kind: Fleet, options: RunOptions, first_r
     elif algorithm.once and kind.simulated:
         name = algorithm.name
         text = f"{name} asks each device once, and to a simulated fleet no device is ever added"
-        raise UsageError(text, hint=f"'tern train --algorithm {name}' asks simulated ones once")
+        raise UsageError(text, hint=f"'tern train {name}' asks simulated ones once")
     if kind.provisions:  # emulated boards
         clients = made_clients(kind, algorithm)
         if kind.count > clients:
-            text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"
-            raise UsageError(text, hint="ask for fewer boards, or more reports or clients")
+            text = f"{kind.count} boards for {counted(clients, 'client')} leave some boards without a client"
+            raise UsageError(text, hint="use fewer boards, or more reports or clients")
     rounds = algorithm.rounds
     if rounds is not None and first_round + rounds - 1 > wire.MAX_ROUND:
         text = f"{rounds} rounds from {first_round} on would go beyond {wire.MAX_ROUND}"
@@ -361,7 +361,7 @@ def _check_cost(algorithm: Learner) -> None:
     if cost > ledger.MAX_BUDGET:
         epsilon = cost / MICRO
         text = f"a client would spend epsilon {epsilon:g}, and no budget for life is above 1000"
-        raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
+        raise UsageError(text, hint="use fewer --reports or --rounds, or a smaller --epsilon")
 
 
 def store_path(text: str | Path) -> Path:

@@ -201,7 +201,7 @@ class DeviceModel:
         if self.model == wire.SOFTMAX:
             return vectorised.class_probabilities(scores).astype(np.int64)
         raise UsageError(
-            f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores"
+            f"a {_WORDS[self.model]} model has no probabilities", hint="use its scores"
         )
 
     def predict(self, rows: npt.ArrayLike) -> Integers:

@@ -77,8 +77,8 @@ def new_directory(
                 return directory
     raise UsageError(
         f"there is a run {stem} already",
-        hint="give another --name, or go on with that one: tern resume, or the same tern serve "
-        "(--store ...)",
+        hint="give another --name, or go on with that one: tern resume, or the same "
+        "'tern serve' (--store ...)",
     )
 
 
@@ -141,7 +141,7 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
     has several runs that it could be.
     """
     if not text:
-        raise UsageError("the name of a run must not be empty", hint="'tern runs' lists them")
+        raise UsageError("the name of a run must not be empty", hint="'tern runs' lists the runs")
     for directory in (Path(text), parent / text):
         if (directory / RUN_NAME).is_file():
             return RunFiles.read(directory)
@@ -151,7 +151,7 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
         if len(stores) == 1:
             path = stores[0]
     if not path.is_file():
-        raise UsageError(f"there is no run {text!r}", hint="'tern runs' lists those that there are")
+        raise UsageError(f"there is no run {text!r}", hint="'tern runs' lists the runs")
     run = _only_run(path)
     return RunFiles(directory_of(run, path), path, run.name)
 

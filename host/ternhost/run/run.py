@@ -74,7 +74,7 @@ class Run(Closing):
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(
-                f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
+                f"{files.store} holds no run {files.name}", hint="'tern runs' lists the runs"
             )
         # Raises UsageError if a plugin that the run needs is not installed. `asked` are its settings.
         plugins.require_all(files.name, stored.asked)
@@ -266,7 +266,7 @@ class Run(Closing):
         hint = "ask fewer devices"
         for name, value in vars(self.options.learning).items():
             if value == clients:
-                hint = f"ask for {flag(name)} {devices}"
+                hint = f"use {flag(name)} {devices}"
         text = f"the fleet has {devices} devices, and the run needs {clients}"
         return UsageError(text, hint=hint)
 
@@ -402,7 +402,7 @@ class Run(Closing):
             where += f" of {self.algorithm.rounds}"
         hint = f"go on with: tern resume {self.files.name}"
         if self.schedule is not None:
-            hint = "go on with the same tern serve"
+            hint = "go on with the same 'tern serve'"
         text = f"interrupted {where}; the {reports:,} reports so far are safe"
         return InterruptedByUser(text, hint=hint)
 
@@ -436,7 +436,7 @@ class Run(Closing):
             raise RefusedError(message, hint)
         if nobody_reported:
             text = f"no device reported in {counted(state.rounds, 'round')}"
-            advice = "check the boards ('tern board ping BOARD'), or give them longer"
+            advice = "check the boards ('tern board info BOARD'), or give them longer"
             raise DeviceError(text, hint=f"{advice} with --deadline")
         return result
 

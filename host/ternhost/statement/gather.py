@@ -133,7 +133,7 @@ def _begun_run(store: Store, files: RunFiles) -> StoredRun:
     run = store.run(files.name)
     if run is None:
         text = f"{files.store} holds no run {files.name}"
-        raise UsageError(text, hint="'tern runs' lists them")
+        raise UsageError(text, hint="'tern runs' lists the runs")
     if run.state.get("guarantees") is None:
         text = f"the run {files.name} has asked no device yet"
         raise UsageError(text, hint="try again after its first round")
@@ -676,7 +676,7 @@ def of_board(name: str) -> Facts:
     budget = left + spent
     if not budget:
         text = "the board cannot read its ledger, or it is not provisioned"
-        raise UsageError(text, hint=f"see: tern board info {name}")
+        raise UsageError(text, hint=f"see 'tern board info {name}'")
     life = []
     if spent:
         life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)]

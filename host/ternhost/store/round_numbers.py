@@ -35,7 +35,7 @@ def check_skip(store: Store | None, after: int | None) -> int:
     if after > most:
         text = f"--after-round must be at most {most}, not {after}: "
         text += f"the store's last round is {last}"
-        hint = "a device that tells of a round so far away lies, or is of another fleet"
+        hint = "a device that claims a round so far away is wrong, or belongs to another fleet"
         raise UsageError(text, hint)
     return max(last, after)
 

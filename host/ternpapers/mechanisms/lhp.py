@@ -112,7 +112,7 @@ def _check_proportions(proportions: Sequence[float], levels: int | None) -> None
         raise UsageError(f"LHP has two levels for each budget, here {symbols}, not {levels}")
     are_positive = all(0 < proportion < math.inf for proportion in proportions)
     if not 2 <= len(proportions) <= MAX_RANGES or not are_positive:
-        hint = "for example --proportions 5,4,3,2,1"
+        hint = "such as --proportions 5,4,3,2,1"
         raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive proportions", hint)
 
 

@@ -122,7 +122,7 @@ def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:
         with contextlib.suppress(binascii.Error, struct.error):
             rows += ROW.iter_unpack(binascii.a2b_base64(line))
     if len(rows) < 2:
-        hint = "is the INA wired to GP4 (SDA) and GP5 (SCL)?"
+        hint = "check that the INA is wired to GP4 (SDA) and GP5 (SCL)"
         raise DeviceError("the logger sent no samples", hint)
 
     ticks, bus_registers, shunt_registers = np.array(rows, np.int64).T  # by column

@@ -60,7 +60,7 @@ class Instrument(Meter):
 
         if report.net <= 0:
             text = "a report seems to cost no more energy than idling, which is impossible"
-            raise TernError(text, "is the meter in the board's supply line?")
+            raise TernError(text, "check that the meter is in the board's supply line")
         return Finding(report, bars_of(task.case, report), chip)
 
     def _measure_reports(self, bench: latency.Bench, task: Task) -> ReportEnergy:

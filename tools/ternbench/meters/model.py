@@ -32,7 +32,7 @@ class DatasheetModel(Meter):
         """
         if not isinstance(fleet.parse(task.fleet), (OnPorts, Pico)):
             text = f"--meter model needs a board's times, and {task.fleet} has none"
-            raise UsageError(text, hint="take --fleet pico-emulated:1, or name a board")
+            raise UsageError(text, hint="use --fleet pico-emulated:1, or name a board")
 
         with subjects.subject(task.fleet) as device:
             chip = device.chip

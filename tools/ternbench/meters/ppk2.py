@@ -134,7 +134,7 @@ def _open_kit(port: str) -> Any:
         text = f"cannot open the Power Profiler Kit II on {port}: {error}"
         raise DeviceError(text) from error
     if not kit.get_modifiers():
-        hint = "see `tern board list` for its port; it has two"
+        hint = "see 'tern board list' for its port; it has two"
         raise DeviceError(f"no Power Profiler Kit II answers on {port}", hint)
     return kit
 

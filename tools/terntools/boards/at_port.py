@@ -96,7 +96,7 @@ def require_same_board(port: str, unique_id: str) -> None:
         raise OtherBoardError(
             f"another board is on {port} than before, and tern cannot tell which of them was "
             "flashed",
-            hint="see `tern board list`, and flash one board at a time",
+            hint="see 'tern board list', and flash one board at a time",
         )
 
 

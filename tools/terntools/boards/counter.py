@@ -44,7 +44,7 @@ def look(repl: Repl) -> Fuses:
     # The board prints a tuple of three numbers; () for no counter; None for no module.
     state: tuple[int, int, int] | tuple[()] | None = ast.literal_eval(repl.run(_LOOK).strip())
     if state is None:
-        hint = f"tern board deploy {repl.name} --module counter"
+        hint = f"install it: tern board deploy {repl.name} --module counter"
         raise UsageError(f"the board on {repl.name} lacks the module for its counter", hint)
     if not state:
         raise UsageError(

@@ -459,7 +459,7 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
     except DeviceError as error:
         reason = _reason_of_silence(port)
         text = f"the files are on the board, but no tern answers on {port}{reason}"
-        raise DeviceError(text, hint="press its reset button, and see `tern board list`") from error
+        raise DeviceError(text, hint="press its reset button, and see 'tern board list'") from error
 
 
 def _reason_of_silence(port: str) -> str:

@@ -29,8 +29,8 @@ _ENTROPY = {
 
 
 _SPENT = (
-    "its budget is spent: the device has told as much as it may for life, and keeps this promise by "
-    "refusing; others may go on ('tern keys list')"
+    "its budget is spent: the device has released as much as it may for life, and refuses from "
+    "now on; other devices may go on ('tern keys list')"
 )
 
 

@@ -169,7 +169,7 @@ def _restart(esptool: Any, loader: Any, firmware: Firmware, boot_loader: BootLoa
         raise DeviceError(
             f"{firmware.path.name} was written and verified, but the board could not be restarted: "
             f"{_first_line(error)}",
-            hint="press its reset button, and see `tern board list`",
+            hint="press its reset button, and see 'tern board list'",
         ) from error
 
 

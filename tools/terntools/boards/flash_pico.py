@@ -53,7 +53,7 @@ def flash_pico(port: str, firmware: Firmware, options: FlashOptions) -> dict[str
     if identity is None:
         raise DeviceError(
             f"the file was written, but no MicroPython shows up on {port}",
-            hint=f"see `tern board list`: the port may have another name now; {RECOVER}",
+            hint=f"see 'tern board list': the port may have another name now; {RECOVER}",
         )
     if running_board is not None:
         at_port.require_same_board(port, running_board.unique_id)
@@ -112,7 +112,7 @@ def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
         raise UsageError(
             f"{firmware.path.name} is for {firmware.chip}, and the board in {mounted} has an "
             f"{chip}; nothing was written",
-            hint=f"get it for an {chip} board",
+            hint=f"get the firmware for an {chip} board",
         )
 
 
@@ -128,7 +128,7 @@ def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
         raise DeviceError(
             f"the file was written, but the board on {port} runs MicroPython {version}, which is "
             "not the file's",
-            hint="see `tern board list`, and flash one board at a time",
+            hint="see 'tern board list', and flash one board at a time",
         )
     return True
 
@@ -159,7 +159,7 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     if not has_volume:
         raise DeviceError(
             f"the boot loader's volume did not show up; {outcome}",
-            hint=f"is it mounted? Name where with --volume; {RECOVER}",
+            hint=f"check that it is mounted, and name its folder with --volume; {RECOVER}",
         )
     time.sleep(_SETTLE)  # another board may have come at the same time
     candidates = volumes_at(usb_place, volume)

@@ -138,7 +138,7 @@ def require_none(repl: Repl, paths: Collection[str]) -> None:
     if paths:
         text = f"{', '.join(paths)} on {repl.name} would be imported instead of the library or what it needs"
         raise UsageError(
-            text, hint=f"rename it, or let tern board deploy do so: tern board deploy {repl.name}"
+            text, hint=f"rename it, or let 'tern board deploy' do so: tern board deploy {repl.name}"
         )
 
 

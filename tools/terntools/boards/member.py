@@ -132,9 +132,9 @@ class Member:
         if self.wake and reserve > 1:
             raise _contradiction(
                 f"--reserve {reserve} and --wake-s",
-                "a sleep is as a power cut, and each would throw away up to "
-                f"{reserve - 1} reports that are paid for",
-                hint="leave out --reserve: each report is then paid for by itself",
+                "a sleep acts like a power cut, and each would waste up to "
+                f"{reserve - 1} reports of the budget",
+                hint="leave out --reserve: the budget is then charged for each report by itself",
             )
         if self.wake and pause > 0:
             raise _contradiction(
@@ -181,7 +181,7 @@ def _contradiction(options: str, why: str, hint: str = _LEAVE_ONE_OUT) -> UsageE
 
     options: their names, such as "--a and --b". why: the reason, as the end of the sentence.
     """
-    return UsageError(f"{options} are at odds: {why}", hint=hint)
+    return UsageError(f"{options} exclude each other: {why}", hint=hint)
 
 
 def dataset_records(name: str, device: int, count: int) -> Rows:

@@ -212,7 +212,7 @@ def _placeholder(args: argparse.Namespace) -> Rows:
     """
     if args.records is not None:
         raise UsageError(
-            f"--data {OWN} and --records are at odds: the board is given no records",
+            f"--data {OWN} and --records exclude each other: the board is given no records",
             hint="leave out --records; --most-records is the most that its program may collect",
         )
     return np.zeros((1, 2), np.int16)

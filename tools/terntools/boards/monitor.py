@@ -327,7 +327,7 @@ def _run(args: argparse.Namespace) -> int:
         tell = _ignore
     monitor = Monitor(names.resolve(args.board), tell, seconds_between_requests, show=print_stamped)
     # The monitor occupies the board's port, and has another one (its tap) for the user's host.
-    print_line(f"talk to the board through {monitor.tap}", sys.stderr)
+    print_line(f"other programs reach the board through {monitor.tap}", sys.stderr)
     until = None
     if args.seconds is not None:
         until = start + args.seconds

@@ -226,7 +226,8 @@ def _run(
         return subprocess.run([compiler, *arguments], input=source, capture_output=True)
     except OSError as error:
         raise UsageError(
-            f"{compiler} does not run: {error.strerror}", hint="see TERN_MPY_CROSS"
+            f"{compiler} does not run: {error.strerror}",
+            hint="set TERN_MPY_CROSS to an mpy-cross that does",
         ) from error
 
 

@@ -86,7 +86,7 @@ def _check_library(repl: Repl, member: Member) -> None:
     if member.modules and not self_check.has_module(repl, "tern.sums"):
         raise UsageError(
             f"the board on {repl.name} lacks the module for this unit and budget",
-            hint=f"tern board deploy {repl.name} --module sums; or do both with tern board up",
+            hint=f"install it: tern board deploy {repl.name} --module sums; or do both with 'tern board up'",
         )
 
 

@@ -246,7 +246,7 @@ class Relay:
         with closing(_Inbox()) as inbox, closing(_Port(names.resolve(self.port), inbox)) as link:
             first = require_at_port(self.port, link.hello()).first or 0
             inbox.take()  # ignore what came before the board was identified
-            hint = "make it a member: tern board up; then run 'tern broker config' again"
+            hint = "provision it: tern board up; then run 'tern broker config' again"
             if not first:
                 raise DeviceError("the board has no key", hint)
             password = self._passwords(first)

@@ -215,7 +215,7 @@ class Repl:
         if _is_locked(self.name):
             text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
             raise RefusedError(
-                text, hint="erase its flash to use it anew (docs/guides/locks.md says how)"
+                text, hint="erase its flash to use it again (docs/guides/locks.md says how)"
             )
         raise NoPromptError(self.name, printed)
 

@@ -310,7 +310,7 @@ def require_library(repl: Repl) -> None:
             verdict = f"no {answer_kind} ({board_line})"
             if board_line.startswith(f"{answer_kind} "):
                 verdict = f"a wrong {answer_kind}"
-            hint = "do not use reports of this board; tern board deploy BOARD puts the library on it anew"
+            hint = "do not use reports of this board; 'tern board deploy BOARD' installs the library again"
             raise MiscompiledError(f"the library on {repl.name} computes {verdict}", hint)
 
 

@@ -47,7 +47,7 @@ _ABOUT_PROGRAMS = """\
 The program makes an Update of tern.update, by which it takes the next program, too
 (docs/guides/application.md)."""
 _CONFIRMED = wire.UPDATES[wire.CONFIRMED]
-_DESK = "bring it the program at the desk: tern board deploy BOARD --main FILE"
+_DESK = "deploy the program at its port: tern board deploy BOARD --main FILE"
 
 
 def add_parser(subparsers: Any) -> None:

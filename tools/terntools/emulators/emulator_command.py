@@ -77,7 +77,7 @@ def _build(args: argparse.Namespace) -> int:
     names = args.what.split(",")
     for name in names:
         if name not in _BUILDERS:
-            text = f"there is nothing to build by the name {name!r}"
+            text = f"there is no emulator to build with the name {name!r}"
             raise UsageError(text, hint=f"one or more of {','.join(_BUILDERS)}")
     built_paths = {}
     with Progress() as progress:

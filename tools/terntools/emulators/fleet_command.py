@@ -256,7 +256,7 @@ def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
     for board_folder in board_folders:
         if not board_folder.is_dir():
             text = f"{directory} has fewer boards: there is no {board_folder}"
-            raise UsageError(text, hint="ask for fewer")
+            raise UsageError(text, hint="use fewer boards")
     _require_the_same(args, directory)
     return board_folders
 

@@ -167,7 +167,7 @@ def find_micropython() -> Path:
     text = "there is no interpreter for an emulated device yet"
     for interpreter in interpreters:
         text += f"; {interpreter.path}: {', '.join(interpreter.faults)}"
-    raise DeviceError(text, hint="make it: tern emulator build")
+    raise DeviceError(text, hint="build it: tern emulator build")
 
 
 def build_device(progress: Progress) -> Path:

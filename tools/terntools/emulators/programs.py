@@ -154,7 +154,7 @@ class ProgramFleet:
             self._require_running()
             if time.monotonic() > give_up_at:
                 hint = f"see {LOG_NAME} in {self._folder}"
-                raise DeviceError(f"not all boards got there within {_PATIENCE} s", hint)
+                raise DeviceError(f"not all boards were ready within {_PATIENCE} s", hint)
             time.sleep(0.2)
 
     def _require_running(self) -> None:

@@ -164,7 +164,7 @@ def read(path: Path) -> dict[str, list[Record]]:
             records = series.setdefault(name, [])
             records.append(record)
     except OSError as error:
-        hint = "run tern hil with a map that says what to expect of its boards"
+        hint = "run 'tern hil' with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
     except (ValueError, TypeError, KeyError) as error:
         text = f"{path} has a line that tern hil did not write: {error}"

@@ -226,7 +226,7 @@ def _draw(history: Path, as_json: bool) -> int:
 
     series = expectations.read(history)
     if not series:
-        raise UsageError(f"{history} has no figures yet", hint="run tern hil without --history")
+        raise UsageError(f"{history} has no figures yet", hint="run 'tern hil' without --history")
     moves = list(expectations.moves(series).values())
     picture = history.with_suffix(".png")
     history_plot.save(series, picture)

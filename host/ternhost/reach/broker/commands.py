@@ -175,7 +175,7 @@ def _guest_prefixes(values: Sequence[str]) -> dict[str, str | None]:
         name, _, prefix = value.partition(":")
         if name not in by_option:
             known = ", ".join(by_option)
-            raise UsageError(f"--guest must be of {known}, not {name!r}")
+            raise UsageError(f"--guest must be one of {known}, not {name!r}")
         guest = by_option[name]
         if prefix == _NO_GUEST:
             prefixes[guest.name] = None

@@ -301,7 +301,7 @@ def _configure_site(directory: Path, has_options: bool) -> Access:
     """
     central = directory.resolve().parent.parent
     if has_options or not (central / CONFIG).exists():
-        hint = "run 'tern broker config' on that broker's directory, and copy the site's anew"
+        hint = "run 'tern broker config' on that broker's directory, and copy the site's directory again"
         raise UsageError(f"{directory} is the site of another broker, which writes it", hint)
     configure(central)
     return Access.load(directory / HOST)

@@ -145,7 +145,7 @@ class BrokerDriver(Driver):
             raise DeviceError(
                 f"no board of this store's devices is connected to the broker at {self._broker_address}\n"
                 f"  {reasons}",
-                hint="start the boards, or wait for them with tern serve",
+                hint="start the boards, or wait for them with 'tern serve'",
             )
         self.health.check_absent(time.monotonic())
         await fleet_keys.renew_hellos(self.fleet, lambda: self.stopped)
@@ -391,7 +391,7 @@ class BrokerDriver(Driver):
         if nobody_left and nobody_answered:
             raise DeviceError(
                 f"no board on the broker at {self._broker_address} answers any more",
-                hint="see to the boards, then go on with 'tern resume': every accepted report is safe",
+                hint="check the boards, then go on with 'tern resume': every accepted report is safe",
             )
 
     def _accept(self, received_frames: list[bytes]) -> bool:

@@ -121,7 +121,7 @@ class Mosquitto(Closing):
         search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
         binary = shutil.which("mosquitto", path=search_path)
         if binary is None:
-            hint = "apt-get install --no-install-recommends mosquitto"
+            hint = "install it: apt-get install --no-install-recommends mosquitto"
             raise DeviceError("mosquitto is not installed", hint)
         address, port = self._listener
         if listens(address, port):

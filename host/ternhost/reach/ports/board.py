@@ -83,7 +83,7 @@ class BoardOnPort:
             raise DeviceError(
                 f"the board on {self.port} says that it has {len(clients):,} clients from "
                 f"{clients.start} on",
-                "no board can have that many: provision it anew, or do not use it",
+                "no board can have that many: provision it again, or do not use it",
             )
         require_at_port(self.port, hello)
         if self.clients and clients != self.clients:

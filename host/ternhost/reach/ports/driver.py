@@ -189,7 +189,7 @@ class BoardsDriver(Driver):
             error = board.wait_until_model_arrived(end)
             if error:
                 self.rounds.warn(
-                    f"{error.message}: it may have an earlier model, until the next run begins"
+                    f"{error.message}: it may keep an earlier model until the next run begins"
                 )
 
     # Rounds
@@ -370,7 +370,9 @@ class BoardsDriver(Driver):
         # A board may be silent while one of its devices must wait before it may report.
         if is_too_silent and not board.requests.some_wait:
             text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
-            silent = DeviceError(text, hint="check its power; 'tern board info BOARD' asks it")
+            silent = DeviceError(
+                text, hint="check its power; 'tern board info BOARD' shows whether it answers"
+            )
             self._leave_out(number, board, board.error or silent)
         else:
             board.reopen(self._events, now)

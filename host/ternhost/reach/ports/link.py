@@ -334,7 +334,7 @@ def _open_error(port: str, error: Exception) -> DeviceError:
     if has_no_speed:
         hint = "name a device such as /dev/ttyACM0"
         return DeviceError(f"{port} is not a serial port", hint=hint)
-    hint = "check its cable: `tern board list`"
+    hint = "check its cable, and run 'tern board list'"
     return DeviceError(f"cannot open {port}: {_reason(error)}", hint=hint)
 
 

@@ -73,7 +73,7 @@ def split(text: str) -> tuple[str, ...]:
 def _check(name: str) -> None:
     """Raise UsageError for a name that no board can have: one that is not as NAMES says."""
     if name == "id:":
-        hint = "such as id:e6614103e7452d2f; see `tern board list`"
+        hint = "such as id:e6614103e7452d2f; see 'tern board list'"
         raise UsageError("BOARD must have a serial number after id:", hint=hint)
     if name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name):
         return

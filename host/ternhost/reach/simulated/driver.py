@@ -317,7 +317,7 @@ class SimulatedDriver(Driver):
                 return chosen, self._sums(cohort, clients, chosen)
             inputs = self._inputs(question, card, clients, chosen)
         except ValueError as error:
-            raise UsageError(f"this round cannot be asked: {error}") from error
+            raise UsageError(f"this round cannot be sent to devices: {error}") from error
 
         lanes = cohort.lanes(clients)  # further random bits, for the noise
         is_categorical = question.model == wire.CATEGORIES or is_label(question)
@@ -348,7 +348,7 @@ class SimulatedDriver(Driver):
         try:
             values = self._inputs(cohort.question, card, clients, chosen=None)
         except ValueError as error:
-            raise UsageError(f"this round cannot be asked: {error}") from error
+            raise UsageError(f"this round cannot be sent to devices: {error}") from error
         drawn = vectorised.projection.draw(card, lanes, values, rotations)
         dimension = values.shape[1]
         vectors = vectorised.projection.decode(card, rotations, drawn, dimension)

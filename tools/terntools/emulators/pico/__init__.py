@@ -56,7 +56,7 @@ _FIRMWARE_REQUIREMENTS = (
 _NODE = Requirement("nodejs", "node")
 _MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
 _BOOT_SECONDS = 60  # to wait for the board's port
-_BUILD = "make it: tern emulator build pico"
+_BUILD = "build it: tern emulator build pico"
 _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 
@@ -233,7 +233,7 @@ def boot_pico(
         process.kill()
         process.wait()
         raise DeviceError(
-            "the emulated Pico does not start", hint="tern emulator info lists the builds"
+            "the emulated Pico does not start", hint="'tern emulator info' lists the builds"
         )
     port = Path(json.loads(first_line)["port"])  # a socket in a folder of its own
 
