@@ -39,5 +39,5 @@ def test_an_account_in_rho_beyond_its_budget_is_refused():
 def test_a_ledger_in_epsilon_does_not_count_gaussian_sums():
     with pytest.raises(RefusedError, match="count epsilon"):
         Release("sum", 1, gaussian=True)
-    with pytest.raises(ValueError, match="two measures"):
+    with pytest.raises(ValueError, match="count epsilon"):
         PrivacyAccount((SUM, Release("coordinate", 1)))
