@@ -174,3 +174,36 @@ def test_an_option_that_only_some_learners_have_selects_among_them(command, card
             else:
                 explanation = f"{error.message} {error.hint}"
                 assert all(owner in explanation for owner in owners), explanation
+
+
+@pytest.mark.parametrize(
+    ("words", "learner"),
+    [
+        ("train --tau 0.5", "fedavg"),
+        ("train --local-epochs 2 --clients 100", "fedavg"),
+        ("train --proportions 5,4,3,2,1", "hiera"),
+        ("train --unit device --run-epsilon 2", "fedsum"),
+        ("collect --proportions 5,4,3,2,1", "levels"),
+        ("collect --unit device --run-epsilon 2", "means"),
+        ("train --k 2", "fedsgd"),
+    ],
+)
+def test_the_options_choose_a_learner_that_has_all_of_them(words, learner):
+    command, *rest = words.split()
+    assert parse(command, *rest).algorithm == learner
+
+
+@pytest.mark.parametrize("command", ["train", "collect"])
+def test_a_device_stays_protected_unless_another_unit_is_named(command):
+    """The learners with --run-epsilon protect records by default."""
+    with pytest.raises(UsageError, match="--run-epsilon"):
+        parse(command, "--run-epsilon", "2")
+
+
+@pytest.mark.parametrize("learner", ["direct", "fedsgd", "fedavg"])
+def test_every_learner_can_be_told_to_protect_devices(learner):
+    assert parse("train", learner, "--unit", "device").algorithm == learner
+
+
+def test_a_named_unit_reaches_the_learner_that_has_it():
+    assert parse("train", "--unit", "device", "--run-epsilon", "2").learning.unit == "device"

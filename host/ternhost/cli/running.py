@@ -244,10 +244,6 @@ def parsed(
     """
     values = named(args)
     learner = values.pop("algorithm", None)
-    # Every learner protects whole devices by default. If `--unit device` stayed among the values,
-    # only a learner with that option could be chosen.
-    if learner is None and values.get("unit") == "device":
-        del values["unit"]
 
     optional = _optional(args, learners)
     required = {name: value for name, value in values.items() if name not in optional}

@@ -44,6 +44,10 @@ def choose_algorithm(
     if implied is not None:
         return Chosen(implied, "")
     default = next(iter(algorithms))
+    if not served:
+        owner = _owner_of_all(named, algorithms, run_options | names_of(Terms))
+        if owner is not None:
+            return Chosen(owner, "")
     has_choice = default == _FEDSGD and not served
     if not has_choice:
         return Chosen(default, "")
@@ -54,7 +58,7 @@ def choose_algorithm(
     only_direct = named.keys() & (direct_options - fedsgd_options)
     if named.get("public") == "none":  # both algorithms can do without public rows
         only_direct -= {"public"}
-    only_fedsgd = named.keys() - (run_options | names_of(Terms) | direct_options)
+    only_fedsgd = named.keys() & (fedsgd_options - direct_options)
 
     obstacle = None  # to direct
     if only_fedsgd:
@@ -79,15 +83,44 @@ def _implied_algorithm(
     """Return the algorithm that an option implies which only some algorithms have, or None.
 
     The option is the unit of privacy, as in `--unit record`. The first algorithm that has it is
-    returned.
+    returned. `--unit device` implies none, since every algorithm can protect devices.
 
     named: the options that the user named, by name.
     algorithms: those of the command, by name.
     """
-    if "unit" in named:
+    if named.get("unit", "device") != "device":
         for name, learner in algorithms.items():
             if "unit" in names_of(learner.Options):
                 return name
+    return None
+
+
+def _owner_of_all(
+    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], shared: set[str]
+) -> str | None:
+    """Return the first algorithm that has all named options, if direct and fedsgd do not; or None.
+
+    An algorithm that by default protects less than a device is chosen only if the unit is named.
+
+    named: the options that the user named, by name. algorithms: those of the command, by name.
+    shared: the names of the options that every algorithm takes.
+    """
+    needed = named.keys() - shared
+    owners = []
+    for name, learner in algorithms.items():
+        missing = needed - names_of(learner.Options)
+        if named.get("public") == "none":  # every algorithm can do without public rows
+            missing -= {"public"}
+        if named.get("unit") == "device":  # every algorithm protects devices
+            missing -= {"unit"}
+        if not missing:
+            owners.append(name)
+    default = next(iter(algorithms))
+    if default in owners or (default == _FEDSGD and _DIRECT in owners):
+        return None
+    for name in owners:
+        if "unit" in named or "unit" not in names_of(algorithms[name].Options):
+            return name
     return None
 
 
