@@ -41,3 +41,23 @@ def test_the_hint_of_a_wrong_value_names_the_help_of_the_command(tern, words):
 )
 def test_a_typo_gets_the_most_similar_word(tern, words, suggestion):
     assert f"did you mean {suggestion}?" in refused(tern, words)["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("flash", "tern board flash"),
+        ("rotate 3", "tern keys rotate"),
+        ("fedavg", "tern train fedavg"),
+    ],
+)
+def test_a_verb_or_a_learner_without_its_command_gets_it(tern, words, suggestion):
+    assert f"did you mean '{suggestion}'?" in refused(tern, words)["hint"]
+
+
+def test_an_unknown_short_option_is_refused_by_its_name(tern):
+    assert "-e" in refused(tern, "train -e 2")["error"]
+
+
+def test_a_missing_value_is_reported_without_the_words_of_argparse(tern):
+    assert refused(tern, "train --epsilon")["error"] == "--epsilon needs a value"

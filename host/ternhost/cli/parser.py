@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
@@ -37,6 +38,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError, where argparse would print the message and exit."""
+        without_value = re.fullmatch(r"argument (\S+): expected one argument", message)
+        if without_value:
+            message = f"{without_value[1]} needs a value"
         raise UsageError(message, hint=help_hint(self.prog))
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -69,7 +73,8 @@ class Parser(argparse.ArgumentParser):
             if word in subparsers_of(command):
                 command = subparsers_of(command)[word]
             name = word.partition("=")[0]
-            if name.startswith("--") and name not in command._option_string_actions:
+            is_option = re.match(r"--|-[A-Za-z]", name) is not None
+            if is_option and name not in command._option_string_actions:
                 suggestion = did_you_mean(name, command._option_string_actions)
                 hint = f"{suggestion} {help_hint(command.prog)}".strip()
                 raise UsageError(f"'{command.prog}' has no option {name}", hint=hint)
@@ -100,7 +105,18 @@ class Parser(argparse.ArgumentParser):
         else:
             text = f"{_name(action)} must be one of {', '.join(known)}, not {value!r}"
         suggestion = did_you_mean(str(value), known)
+        command = _command_with_word(self, str(value))
+        if command and isinstance(action, argparse._SubParsersAction):
+            suggestion = f"did you mean '{command} {value}'?"
         raise UsageError(text, hint=f"{suggestion} {help_hint(self.prog)}".strip())
+
+
+def _command_with_word(parser: argparse.ArgumentParser, word: str) -> str:
+    """Return the first command below a parser that has a verb or a learner of this name; or ""."""
+    for command in subparsers_of(parser).values():
+        if word in subparsers_of(command):
+            return command.prog
+    return ""
 
 
 def takes_all_words(parser: argparse.ArgumentParser) -> bool:
