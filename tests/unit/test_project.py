@@ -91,3 +91,34 @@ def test_a_wrong_project_file_is_refused_with_what_is_wrong(project, tern, text,
     project(text)
     refused = tern("config", "--json", code=errors.USAGE).json
     assert named in refused["error"] + refused["hint"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[trian]\nunit = 'record'", "trian"),
+        ("[fedsgd]\nepsilon = 1", "fedsgd"),
+        ("[train.fedsdg]\nepsilon = 1", "fedsdg"),
+        ("[train.fedsgd.more]\nepsilon = 1", "more"),
+        ("epsilon = {E = 1}", "epsilon"),
+        ("epsilon = [1, 2]", "epsilon"),
+        ("max-epsilon = 1\nmax_epsilon = 2", "max_epsilon"),
+        ("[train]\nseed = 1.5", "tern.toml [train]: seed"),
+    ],
+    ids=["typo", "learner", "its typo", "below", "table", "list", "twice", "form"],
+)
+def test_a_run_does_not_begin_with_a_setting_that_nothing_takes(project, tern, text, named):
+    project(text)
+    refused = tern(*RUN, "fedsgd", "--fleet", "simulated:9", "--json", code=errors.USAGE).json
+    assert "tern.toml" in refused["error"]
+    assert named in refused["error"]
+
+
+def test_the_project_file_may_begin_with_a_byte_order_mark(here, tern):
+    Path("tern.toml").write_bytes(b"\xef\xbb\xbfseed = 3\r\n")
+    assert in_force(tern, "train")["--seed"] == (3, "tern.toml")
+
+
+def test_config_suggests_a_word_for_a_typo(here, tern):
+    refused = tern("config", "train", "fedsdg", "--json", code=errors.USAGE).json
+    assert "did you mean fedsgd?" in refused["hint"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import project
+from ternhost.cli.parser import did_you_mean
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 
@@ -62,7 +63,10 @@ def _show_command(
     """Print the options of a command with their values, and what sets them."""
     path = project.command_path(parser, args.words)
     if path != args.words:
-        raise UsageError(f"there is no command 'tern {' '.join(args.words)}'")
+        text = f"there is no command 'tern {' '.join(args.words)}'"
+        unknown = next(word for word in args.words if word not in path)
+        suggestion = did_you_mean(unknown, project.words_after(parser, path))
+        raise UsageError(text, hint=f"{suggestion} 'tern --help' lists the commands".strip())
     in_force = project.apply(settings, parser, path)
     rows = []
     for action in project.options_of(parser, path):
@@ -73,6 +77,8 @@ def _show_command(
             value = _default_in_words(action)
             rows.append({"option": action.option_strings[0], "value": value, "from": "default"})
     lines = [f"{row['option']:20} {row['value']}  ({row['from']})" for row in rows]
+    if not lines:
+        lines = [f"'tern {' '.join(path)}' has no options"]
     print_result({"options": rows}, "\n".join(lines), args.json)
     return OK
 

@@ -57,11 +57,17 @@ def load(folder: Path) -> list[Setting]:
     if not path.is_file():
         return []
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{FILE} is no TOML: {error}", hint=_WORDS) from error
     settings = list(_settings(tables))
+    places = set()
     for setting in settings:
+        if (setting.table, setting.name) in places:
+            raise UsageError(
+                f"{setting.place}: {setting.name} stands there twice", hint="give it once"
+            )
+        places.add((setting.table, setting.name))
         if not setting.table and setting.name not in words.HELP:
             suggestion = did_you_mean(setting.name, words.HELP)
             hint = "the option of one command stands in its table, such as [train]"
@@ -92,6 +98,8 @@ def apply(
     """
     path = command_path(parser, line)
     command = _command(parser, path)
+    for setting in settings:
+        _require_known_table(setting, parser, path)
     given = {word.partition("=")[0] for word in line if word.startswith("--")}
     in_force = {}
     for setting in _for_command(settings, path):
@@ -121,6 +129,11 @@ def command_path(parser: argparse.ArgumentParser, line: Sequence[str]) -> list[s
     return path
 
 
+def words_after(parser: argparse.ArgumentParser, path: Sequence[str]) -> list[str]:
+    """Return the commands, verbs or learners that may follow the words of a path."""
+    return list(subparsers_of(_command_or_learner(parser, path)))
+
+
 def options_of(parser: argparse.ArgumentParser, path: Sequence[str]) -> list[argparse.Action]:
     """Return the options that the help of a command and of its learner shows."""
     shown = []
@@ -132,6 +145,33 @@ def options_of(parser: argparse.ArgumentParser, path: Sequence[str]) -> list[arg
             if action.option_strings and action.help != argparse.SUPPRESS:
                 shown.append(action)
     return shown
+
+
+def _require_known_table(
+    setting: Setting, parser: argparse.ArgumentParser, path: Sequence[str]
+) -> None:
+    """Raise UsageError if the table of a setting is that of no command.
+
+    Only the words of the command that is run can all be checked: the parsers of others are not
+    made. parser: that of `tern`. path: the words that name the command that is run.
+    """
+    from ternhost.cli.tree import COMMANDS  # which imports the commands, and this module with them
+
+    if not setting.table:
+        return
+    words_of_table = setting.table.split(".")
+    first = words_of_table[0]
+    is_known = first in COMMANDS or first in COMMANDS.missing
+    if is_known and path and first == path[0]:
+        command = subparsers_of(parser)[first]
+        is_group = command.get_default("func") is None  # only the parser of one verb is made
+        learners = words_of_table[1:]
+        if not is_group and learners:
+            is_known = len(learners) == 1 and learners[0] in subparsers_of(command)
+    if not is_known:
+        text = f"{setting.place}: there is no command 'tern {' '.join(words_of_table)}'"
+        suggestion = did_you_mean(first, COMMANDS)
+        raise UsageError(text, hint=f"{suggestion} 'tern --help' lists the commands".strip())
 
 
 def _for_command(settings: Sequence[Setting], path: Sequence[str]) -> Iterator[Setting]:
@@ -182,6 +222,10 @@ def _value(setting: Setting, action: argparse.Action) -> Any:
             must = "true or false" if is_switch else "a text or a number"
             raise UsageError(f"{setting.place}: {setting.name} must be {must}, not {value!r}")
         return value if action.const is not False else not value
+    takes_several = action.nargs is not None or isinstance(action, argparse._AppendAction)
+    if isinstance(value, list) and not takes_several:
+        text = f"{setting.place}: {setting.name} must be one value, not {value!r}"
+        raise UsageError(text, hint=f"write it as after {flag(setting.name)}")
     if isinstance(value, list):
         return [_converted(setting, action, each) for each in value]
     return _converted(setting, action, value)
@@ -193,7 +237,7 @@ def _converted(setting: Setting, action: argparse.Action, value: Any) -> Any:
     text = str(value)
     try:
         converted = convert(text)
-    except (ValueError, argparse.ArgumentTypeError) as error:
+    except (UsageError, ValueError, argparse.ArgumentTypeError) as error:
         raise UsageError(
             f"{setting.place}: {setting.name} must not be {value!r}",
             hint=f"write it as after {flag(setting.name)}",
