@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -535,3 +536,49 @@ def test_the_page_or_the_page_of_learners_has_what_is_exported(name):
     is_on_the_page_of_learners = is_dataclass(thing) and bool(options_of(thing))
     is_error = name.endswith("Error")
     assert is_on_the_page_of_learners or is_error or f"::: ternhost.{name}\n" in PAGE.read_text()
+
+
+# One thread carries out a run
+
+
+def error_in_another_thread(function):
+    """What a function raises in a thread of its own; None if nothing."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).exception()
+
+
+def test_another_thread_cannot_carry_out_a_run_that_has_begun():
+    run = Run(**small())
+    with run:
+        next(iter_of_run := iter(run))
+        assert isinstance(error_in_another_thread(run.finish), ternhost.UsageError)
+        iter_of_run.close()
+
+
+def test_another_thread_that_tries_a_run_does_no_harm_to_it():
+    run = Run(**small())
+    for status in run:
+        if status.round == 1:
+            error_in_another_thread(run.finish)
+            error_in_another_thread(run.close)
+    assert run.result.rounds == 4
+
+
+def test_boards_of_the_same_names_are_the_same_fleet():
+    assert Ports("a0", "u1") == Ports("a0", "u1")
+    assert len({Ports("a0"), Ports("a0")}) == 1
+
+
+def test_a_figure_whose_name_is_no_text_is_refused(trained):
+    with pytest.raises(ternhost.UsageError):
+        trained.figure([])
+
+
+def test_a_delta_may_be_written_as_a_text_and_as_a_number():
+    learner = ternhost.FedSum(delta="1e-5")
+    run = Run(learner, Simulated(20), protection=Protection(delta=0.00001))
+    run.check()
+
+
+def test_each_learner_can_be_told_to_protect_devices():
+    Run(FedSGD(), Simulated(20), protection=Protection(unit="device")).check()

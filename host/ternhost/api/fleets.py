@@ -81,12 +81,16 @@ class Emulated(FleetChoice):
         return f"{kind}:{arguments.whole(self.boards, 'boards')}"
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class Ports(FleetChoice):
     """Boards on ports of this machine: `Ports("a0", "/dev/ttyACM1")`."""
 
+    boards: tuple[str, ...]
+
     def __init__(self, *boards: str) -> None:
         """Name the boards: a0, auto, id:SERIAL, a path or a URL. Raises UsageError for no board."""
-        self.boards = tuple(arguments.text(board, "board") for board in boards)
+        names = tuple(arguments.text(board, "board") for board in boards)
+        object.__setattr__(self, "boards", names)  # a frozen dataclass refuses assignment
         for board in self.boards:
             if "," in board:
                 raise UsageError(f"{board!r} is not the name of one board", "name each by itself")

@@ -102,7 +102,9 @@ class Result(Mapping[str, Any]):
         )
         if not isinstance(result, cls):
             kind = type(result).__name__
-            raise UsageError(f"{run} has a {kind}, not a {cls.__name__}", f"call {kind}.load")
+            raise UsageError(
+                f"{run} has a result of the kind {kind}, not {cls.__name__}", f"call {kind}.load"
+            )
         return result
 
     # As a mapping
@@ -200,7 +202,7 @@ class Result(Mapping[str, Any]):
 
     def figure(self, name: str) -> float:
         """Return one of `figures`. Raises UsageError if this result is not judged by it."""
-        if name not in self.figures:
+        if not isinstance(name, str) or name not in self.figures:
             known = ", ".join(self.figures) or "none"
             raise UsageError(f"this run has no figure {name!r}", hint=f"its figures: {known}")
         return self.figures[name]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -50,7 +52,7 @@ class Run:
     A program with an event loop writes `async with` and `async for`: the run then works in a thread
     of its own. If the iteration is left early, the run stops after its present step. `result` then
     is that of the rounds so far, and `ternhost.resume` can continue the run. A `Run` is carried out
-    once.
+    once, by one thread.
     """
 
     def __init__(
@@ -164,6 +166,8 @@ class Run:
         self._result: Result | None = None
         self._has_ended = False
         self._stopped = False  # whether `stop` was called
+        # The caller's thread that carries out the run; only this one can use the run's store.
+        self._owner: threading.Thread | None = None
         # The thread that carries out the run, if it is not the caller's.
         self._thread: ThreadPoolExecutor | None = None
 
@@ -225,7 +229,13 @@ class Run:
             self.close()
 
     def close(self) -> None:
-        """Stop the run if it goes on, and close its store. Raises TernError."""
+        """Stop the run if it goes on, and close its store. Raises TernError.
+
+        UsageError in another thread than the one that carries out the run; call `stop` there.
+        """
+        is_elsewhere = self._owner not in (None, threading.current_thread())
+        if self._thread is None and is_elsewhere and not self._has_ended:
+            self._require_own_thread()
         self.stop()
         try:
             self._call(self._drain)
@@ -329,6 +339,7 @@ class Run:
         """Carry out one round, and return its status; None at the end of the run."""
         if self._has_ended:
             return None
+        self._require_own_thread()
         if self._engine is None:
             self._engine = self._begin()
             self._rounds = self._engine.rounds()
@@ -345,8 +356,21 @@ class Run:
             self._end()
         return status
 
+    def _require_own_thread(self) -> None:
+        """Raise UsageError if another thread than this one carries out the run."""
+        current = threading.current_thread()
+        if self._owner is None:
+            self._owner = current
+        if self._owner is not current:
+            text = "another thread carries out this run"
+            raise UsageError(
+                text, hint="there, call finish() or iterate; stop() works in any thread"
+            )
+
     def _drain(self) -> None:
         """Carry out what is left of a run that was stopped, which is its end."""
+        if not self._has_ended:
+            self._require_own_thread()
         if self._engine is None:
             self._has_ended = True
         while self._step() is not None:
@@ -611,10 +635,20 @@ def _data_options(data: str | None) -> Mapping[str, Any]:
 def _add(named: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add options to those of the learner. Raises UsageError if one is there with another value."""
     for name, value in more.items():
-        if name in named and str(named[name]) != str(value):
+        if name in named and not _is_same(named[name], value):
             text = f"{flag(name)} is {named[name]} in the learner, and {value} beside it"
             raise UsageError(text, hint="give it once")
         named[name] = value
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, as texts or, such as "1e-05" and 0.00001, as numbers."""
+    if str(one) == str(other):
+        return True
+    try:
+        return Decimal(str(one)) == Decimal(str(other))
+    except InvalidOperation:  # one is no number
+        return False
 
 
 def _place(name: str | None, directory: str | Path, store: str | Path | None, anew: bool) -> Place:
