@@ -1,4 +1,9 @@
-"""The parser of command lines: argparse, with errors as UsageError and with "did you mean"."""
+"""The parser of command lines: argparse, with errors as UsageError and with "did you mean".
+
+argparse is enough, and every start of `tern` pays for what it imports: 15 ms for argparse, 96 ms for
+click (measured on one machine, on 2 cores). A page for each learner and suggestions are a hundred
+lines beside it.
+"""
 
 import argparse
 import difflib
