@@ -231,7 +231,7 @@ def test_the_answer_to_another_question_does_not_count(change):
 def test_single_results_that_nobody_asked_for_do_not_count():
     question, counts = ask(1), [[1, 0, 0], NONE, NONE]
     check_answer(answer(question, counts, 1), question)
-    with pytest.raises(messages.MessageError, match="nobody asked for"):
+    with pytest.raises(messages.MessageError, match="single results"):
         check_answer(answer(question, counts, 1, results=[np.array([[0]])]), question)
 
 

@@ -111,7 +111,7 @@ def test_groups_that_a_gateway_draws_are_planned_as_drawn():
     ("named", "hint"),
     [
         ({"algorithm": "fedsum", "records": 10}, "--unit device"),  # it protects records
-        ({"every": "1"}, "name --rounds"),  # there is no end
+        ({"every": "1"}, "--rounds"),  # there is no end
     ],
 )
 def test_runs_that_cannot_keep_a_bound_are_refused_with_a_remedy(store, named, hint):

@@ -72,7 +72,7 @@ def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boar
             driver.publish(Averaged(wire.LOGISTIC, [5] * rig.D, -14))
         (warning,) = warnings
         assert absent_board.port in warning
-        assert "may have an earlier model" in warning
+        assert "may keep an earlier model" in warning
         assert kept_round(board) == number
         assert kept_round(absent_board) is None
 

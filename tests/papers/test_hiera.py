@@ -59,7 +59,6 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
     [
         ("train hiera --mu 3 --proportions 2,1", "--mu must be 1 to 2"),
         ("train hiera --mechanism duchi", "--mechanism is an option of fedsgd"),
-        ("collect --mu 2", "--mu is an option of levels"),
         ("collect --data wine levels --proportions 1", "LHP takes 2 to 16"),
         ("card design lhp --epsilon 1 --proportions 1,x", "--proportions must be B,B,..."),
     ],

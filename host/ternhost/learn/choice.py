@@ -111,7 +111,7 @@ def _owner_of_all(
         missing = needed - names_of(learner.Options)
         if named.get("public") == "none":  # every algorithm can do without public rows
             missing -= {"public"}
-        if named.get("unit") == "device":  # every algorithm protects devices
+        if names_device(named):  # every algorithm protects devices
             missing -= {"unit"}
         if not missing:
             owners.append(name)
@@ -122,6 +122,15 @@ def _owner_of_all(
         if "unit" in named or "unit" not in names_of(algorithms[name].Options):
             return name
     return None
+
+
+def names_device(named: Mapping[str, Any]) -> bool:
+    """Tell whether the user wants devices protected, as every learner does by default.
+
+    named: the options that the user named, by name, whose values may still be of any type.
+    """
+    unit = named.get("unit")
+    return isinstance(unit, str) and unit == "device"
 
 
 def suits_direct(model: str, dataset: datasets.Dataset) -> bool:

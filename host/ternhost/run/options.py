@@ -114,7 +114,7 @@ class RunOptions:
         if was_for_choice:
             del remaining["public"]
         # A learner without the option protects devices.
-        if named.get("unit") == "device" and "unit" not in learner_options:
+        if choice.names_device(named) and "unit" not in learner_options:
             del remaining["unit"]
 
         schedule = None
