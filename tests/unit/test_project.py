@@ -122,3 +122,31 @@ def test_the_project_file_may_begin_with_a_byte_order_mark(here, tern):
 def test_config_suggests_a_word_for_a_typo(here, tern):
     refused = tern("config", "train", "fedsdg", "--json", code=errors.USAGE).json
     assert "did you mean fedsgd?" in refused["hint"]
+
+
+def test_the_value_of_an_option_is_not_taken_for_a_learner(project, tern):
+    """The run is called "fedavg"; the learner is chosen by the data."""
+    project("[train.fedavg]\nlocal_epochs = 1")
+    words = (*RUN, "--name", "fedavg", "--fleet", "simulated:100", "--json")
+    assert tern(*words).json["algorithm"] != "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("table", "command", "suggestion"),
+    [
+        ("board.provisoin", ("board", "list", "--no-ask"), "provision"),
+        ("keys.lisst", ("keys", "list"), "list"),
+        ("train.fedsdg", ("train",), "fedsgd"),
+        ("card.design.dushi", ("card", "list"), "duchi"),
+    ],
+)
+def test_a_table_of_a_wrong_verb_is_refused_by_each_verb(project, tern, table, command, suggestion):
+    project(f"[{table}]\nseed = 1")
+    refused = tern(*command, "--json", code=errors.USAGE).json
+    assert table in refused["error"]
+    assert suggestion in refused["hint"]
+
+
+def test_a_table_of_another_verb_of_a_group_is_no_mistake(project, tern):
+    project('[board.provision]\nbudget = "4"')
+    tern("board", "list", "--no-ask")

@@ -40,21 +40,12 @@ def run(args: argparse.Namespace) -> int:
     parser = build_parser()
     for setting in settings:
         path = setting.table.split(".") if setting.table else []
-        _require_command(parser, path, setting)
-        project.apply([setting], parser, path)  # raises UsageError for a value that does not fit
+        # Raises UsageError for a table of no command, and for a value that does not fit.
+        project.apply([setting], parser, path)
     rows = [_row(setting) for setting in settings]
     lines = [f"{row['option']} = {row['value']}  ({row['from']})" for row in rows] or [_NO_FILE]
     print_result({"settings": rows}, "\n".join(lines), args.json)
     return OK
-
-
-def _require_command(
-    parser: argparse.ArgumentParser, path: list[str], setting: project.Setting
-) -> None:
-    """Raise UsageError if the table of a setting is not that of a command."""
-    if project.command_path(parser, path) != path:
-        text = f"{setting.place}: there is no command 'tern {' '.join(path)}'"
-        raise UsageError(text, hint="'tern --help' lists the commands")
 
 
 def _show_command(

@@ -9,7 +9,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from ternhost.command import help_hint
@@ -69,23 +69,12 @@ class Parser(argparse.ArgumentParser):
         argparse would say so, too, but without a suggestion, and only if it has found no other
         mistake: it takes the value of an unknown option for an argument.
         """
-        command: argparse.ArgumentParser = self
-        for word in words:
-            if word == "--":
-                return
-            if takes_all_words(command):
-                return
-            if word in subparsers_of(command):
-                command = subparsers_of(command)[word]
+        for command, word in placed(self, words):
             name = word.partition("=")[0]
-            is_option = re.match(r"--|-[A-Za-z]", name) is not None
-            if is_option and name not in command._option_string_actions:
+            if _is_option(name) and name not in command._option_string_actions:
                 suggestion = did_you_mean(name, command._option_string_actions)
                 hint = f"{suggestion} {help_hint(command.prog)}".strip()
                 raise UsageError(f"'{command.prog}' has no option {name}", hint=hint)
-            action = command._option_string_actions.get(name)
-            if action is not None and action.nargs == argparse.REMAINDER:
-                return  # its value is all the rest, such as the command of 'privacy --plan'
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Return the value that a text stands for. Raises UsageError if it has another form."""
@@ -124,9 +113,39 @@ def _command_with_word(parser: argparse.ArgumentParser, word: str) -> str:
     return ""
 
 
-def takes_all_words(parser: argparse.ArgumentParser) -> bool:
-    """Return whether an argument of a parser takes the rest of the words, whatever they are."""
-    return any(action.nargs == argparse.REMAINDER for action in parser._actions)
+def placed(
+    parser: argparse.ArgumentParser, line: Sequence[str]
+) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """Yield the words of a command line, each with the parser of the command that takes it.
+
+    The values of options are left out: one may be the name of a command or of a learner. The words
+    end where an option or an argument takes all the rest, whatever it is, and at "--".
+    """
+    command = parser
+    is_value = False
+    for word in line:
+        if word == "--" or any(each.nargs == argparse.REMAINDER for each in _arguments_of(command)):
+            return
+        if is_value and not _is_option(word):
+            is_value = False
+            continue
+        yield command, word
+        if word in subparsers_of(command):
+            command = subparsers_of(command)[word]
+        action = command._option_string_actions.get(word)
+        if action is not None and action.nargs == argparse.REMAINDER:
+            return
+        is_value = action is not None and action.nargs is None
+
+
+def _arguments_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return the arguments of a parser that are no options."""
+    return [action for action in parser._actions if not action.option_strings]
+
+
+def _is_option(word: str) -> bool:
+    """Return whether a word of a command line looks like an option, and not like a number."""
+    return re.match(r"--|-[A-Za-z]", word) is not None
 
 
 def _name(action: argparse.Action) -> str:

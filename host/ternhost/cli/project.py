@@ -14,14 +14,14 @@ secret, and so there is no secret in it.
 """
 
 import argparse
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ternhost import words
-from ternhost.cli.parser import did_you_mean, subparsers_of
+from ternhost.cli.parser import did_you_mean, placed, subparsers_of
+from ternhost.command import CommandGroup
 from ternhost.errors import UsageError
 from ternhost.options import flag
 
@@ -56,6 +56,8 @@ def load(folder: Path) -> list[Setting]:
     path = folder / FILE
     if not path.is_file():
         return []
+    import tomllib  # no start without a project file pays for it
+
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -122,11 +124,7 @@ def apply(
 
 def command_path(parser: argparse.ArgumentParser, line: Sequence[str]) -> list[str]:
     """Return the words of a command line that name a command, its verb and its learner."""
-    path: list[str] = []
-    for word in line:
-        if word in subparsers_of(_command_or_learner(parser, path)):
-            path.append(word)
-    return path
+    return [word for command, word in placed(parser, line) if word in subparsers_of(command)]
 
 
 def words_after(parser: argparse.ArgumentParser, path: Sequence[str]) -> list[str]:
@@ -161,17 +159,23 @@ def _require_known_table(
         return
     words_of_table = setting.table.split(".")
     first = words_of_table[0]
-    is_known = first in COMMANDS or first in COMMANDS.missing
-    if is_known and path and first == path[0]:
-        command = subparsers_of(parser)[first]
-        is_group = command.get_default("func") is None  # only the parser of one verb is made
-        learners = words_of_table[1:]
-        if not is_group and learners:
-            is_known = len(learners) == 1 and learners[0] in subparsers_of(command)
-    if not is_known:
-        text = f"{setting.place}: there is no command 'tern {' '.join(words_of_table)}'"
-        suggestion = did_you_mean(first, COMMANDS)
-        raise UsageError(text, hint=f"{suggestion} 'tern --help' lists the commands".strip())
+    unknown, known = first, [*COMMANDS, *COMMANDS.missing]
+    if first in known:
+        if not path or path[0] != first:
+            return
+        group = COMMANDS[first]
+        found = command_path(parser, words_of_table)
+        if isinstance(group, CommandGroup) and words_of_table[1:2] != found[1:2]:
+            found = [first, *(word for word in words_of_table[1:2] if word in group.verbs)]
+            known = list(group.verbs)  # of which only the parser of one is made
+        else:
+            known = words_after(parser, found)
+        if found == words_of_table:
+            return
+        unknown = words_of_table[len(found)]
+    text = f"{setting.place}: there is no command 'tern {' '.join(words_of_table)}'"
+    hint = f"{did_you_mean(unknown, known)} 'tern --help' lists the commands".strip()
+    raise UsageError(text, hint=hint)
 
 
 def _for_command(settings: Sequence[Setting], path: Sequence[str]) -> Iterator[Setting]:
