@@ -19,6 +19,7 @@ from simulating import PEOPLE
 import ternhost
 from ternhost import (
     Emulated,
+    FedAvg,
     FedSGD,
     Infer,
     Ports,
@@ -329,6 +330,15 @@ def test_train_works_where_an_event_loop_runs_as_in_a_notebook():
         return ternhost.train(**small()).reports
 
     assert asyncio.run(cell()) == 1000
+
+
+@pytest.mark.parametrize("learner", [FedSGD(), FedSGD(epsilon=1), FedAvg()])
+def test_a_served_run_of_another_learner_is_not_gone_on_with(learner, tmp_path):
+    """The run in the store spends epsilon 4 in a round, and a learner by default 2."""
+    store, schedule = tmp_path / "s.sqlite", ternhost.Schedule(rounds=1)
+    ternhost.serve(FedSGD(epsilon=4), "simulated:300", store=store, schedule=schedule)
+    with pytest.raises(ternhost.UsageError):
+        ternhost.serve(learner, "simulated:300", store=store, schedule=ternhost.Schedule(rounds=2))
 
 
 def test_a_served_fleet_stops_after_the_rounds_of_its_schedule():

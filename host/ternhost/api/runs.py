@@ -21,7 +21,7 @@ from ternhost.api.results import CollectResult, InferResult, Result, TrainResult
 from ternhost.errors import TernError, UsageError
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
-from ternhost.options import OptionGroup, flag, options_of
+from ternhost.options import OptionGroup, flag, names_of, options_of
 from ternhost.run import directory as run_directory
 from ternhost.run import run as engine
 from ternhost.run import serve as serving
@@ -93,7 +93,7 @@ class Run:
         self._prepare(
             parts.options(command_of(learner)),
             place=_place(name, directory, store, anew),
-            named=parts.named.keys(),
+            named=parts.stated,
             on_status=on_status,
         )
 
@@ -110,7 +110,8 @@ class Run:
     ) -> None:
         """Prepare a new run, or a served one.
 
-        named: the names of the options that the user has set. The other arguments are checked
+        named: the names of the options that a served run must agree with, if the fleet's store
+        has one. The other arguments are checked
         already, except for `on_status`.
         """
         watcher = _watcher(on_status)
@@ -569,6 +570,17 @@ class _Parts:
         _add(named, _data_options(self.data))
         return named
 
+    @property
+    def stated(self) -> Collection[str]:
+        """The names of all options that these parts state, also those with their default values.
+
+        A learner states all of its options: a served run that spends another epsilon is not its.
+        """
+        names = set(self.named)
+        if self.learner is not None:
+            names |= {"algorithm", *names_of(type(self.learner))}
+        return names
+
     def options(self, command: str) -> RunOptions:
         """Return the options of the run, which are checked. Raises UsageError.
 
@@ -595,7 +607,7 @@ def _begun(function: str, parts: _Parts, place: Place, on_status: OnStatus | Non
         raise UsageError(text, hint=f"call ternhost.{command}")
     run = Run.__new__(Run)
     options = parts.options(function)
-    run._prepare(options, place=place, named=parts.named.keys(), on_status=on_status)
+    run._prepare(options, place=place, named=parts.stated, on_status=on_status)
     return run
 
 
