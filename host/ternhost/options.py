@@ -295,17 +295,6 @@ def names_of(cls: Any) -> set[str]:
     return {each.name for each in options_of(cls)}
 
 
-def choices_of(cls: Any, name: str) -> tuple[str, ...]:
-    """Return the possible values of an option that a dataclass declares.
-
-    The result is empty if any value is possible, or if there is no such option.
-    """
-    for each in options_of(cls):
-        if each.name == name:
-            return each.values
-    return ()
-
-
 def values_of(options: Any) -> dict[str, Any]:
     """Return the values of options by name.
 

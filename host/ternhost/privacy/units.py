@@ -3,11 +3,9 @@
 ledger.md, Measure, defines both.
 """
 
-from ternhost import words
 from ternhost.errors import UsageError
 
 DEVICE = 0
-UNIT_HELP = words.HELP["unit"]
 
 
 def parse_unit(unit: str | int) -> int:

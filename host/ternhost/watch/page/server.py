@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -98,13 +97,11 @@ def serve(
     listener: socket.socket,
     add: Callable[[Any], None],
     ready: Callable[[str], None],
-    until: Any = None,
 ) -> None:
-    """Serve the page until SIGINT, SIGTERM, or the end of the file `until`.
+    """Serve the page until SIGINT or SIGTERM.
 
     listener: the socket of the server. add: a function that puts the page on a FastAPI app. ready: a
-    function that is called with the URL of the page when it can be opened. until: a file, such as
-    standard input, of which the other end belongs to a process for which the page is served.
+    function that is called with the URL of the page when it can be opened.
     """
     import uvicorn
     from fastapi import FastAPI
@@ -116,16 +113,7 @@ def serve(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         """Do what belongs to the start of the server, before its first request."""
         ready(f"http://{ADDRESS}:{port}/")  # requests can already wait in the socket
-        if until is not None:
-            threading.Thread(target=stop_at_end_of_file, daemon=True).start()
         yield
-
-    def stop_at_end_of_file() -> None:
-        """Wait until `until` ends, and then stop the server."""
-        with contextlib.suppress(OSError, ValueError):
-            while until.read(1):  # "" at the end
-                pass
-        server.should_exit = True
 
     # The app, without FastAPI's pages of documentation.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
