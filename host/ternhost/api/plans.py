@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ternhost.api import arguments
 from ternhost.api.frames import frame
+from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
 from ternhost.learn import fedsum
 from ternhost.learn.designs import BudgetOptions
@@ -23,24 +24,11 @@ _FROM_LEARNER = ("data", "model", "seed", "epsilon")  # what a plan for new devi
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PlanResult(Mapping[str, Any]):
+class PlanResult(JsonObject):
     """What a plan has found. As a mapping it has what `tern plan --json` prints."""
 
     lines: Sequence[str]  # for people
     _json: Mapping[str, Any] = field(repr=False)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._json[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._json)
-
-    def __len__(self) -> int:
-        return len(self._json)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object that `tern plan --json` prints."""
-        return dict(self._json)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the quality of the model by the number of devices, or of rounds. Needs pandas."""

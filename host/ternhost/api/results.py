@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ternhost.api import arguments
 from ternhost.api.frames import frame
+from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
@@ -27,12 +28,10 @@ if TYPE_CHECKING:
 
 # Figures that exist only at the end of a run.
 _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement")
-# Columns of an attribute's row if it is known what the clients hold.
-_KNOWN_COLUMNS = ("reports", "true")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(Mapping[str, Any]):
+class Result(JsonObject):
     """The result of a run. As a mapping it has the members of the run's result.json.
 
     - name: of the run
@@ -106,21 +105,6 @@ class Result(Mapping[str, Any]):
                 f"{run} has a result of the kind {kind}, not {cls.__name__}", f"call {kind}.load"
             )
         return result
-
-    # As a mapping
-
-    def __getitem__(self, name: str) -> Any:
-        return self._json[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._json)
-
-    def __len__(self) -> int:
-        return len(self._json)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object of the run's result.json, which `json.dumps` can write."""
-        return dict(self._json)
 
     # For people
 
