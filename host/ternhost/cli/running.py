@@ -155,8 +155,14 @@ def add_pages_of_learners(
     )
     shared_names = {name for each in shared for name in fields.names_of(each)}
     all_classes = [learner.Options for learner in learners.values()]
+    of_all_pages = {name for each in all_classes for name in fields.names_of(each)}
+    of_all_pages &= set(_ABOUT_THE_RUN) - {"unit"}  # which every learner takes for devices
     for name, learner in learners.items():
-        hints = [f"It also takes the options of '{parser.prog} --help'."]
+        hint = f"It also takes the options of '{parser.prog} --help'"
+        not_taken = sorted(of_all_pages - fields.names_of(learner.Options))
+        if not_taken:
+            hint += f", but not {' and '.join(map(fields.flag, not_taken))}"
+        hints = [f"{hint}."]
         example = learner.example
         if learner.like and own_page:
             hints.append(f"Further ones stand in '{parser.prog} {learner.like} --help'.")
