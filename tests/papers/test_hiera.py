@@ -1,5 +1,6 @@
 """HierA in training and in collecting: reports of level and sign, at their true loss."""
 
+import argparse
 import itertools
 import json
 
@@ -8,7 +9,10 @@ from simulating import begin, finished, fleet_of, rounds, run
 
 from tern import card as cards
 from ternhost import datasets
-from ternhost.errors import USAGE
+from ternhost.cli import running
+from ternhost.cli.tree import build_parser
+from ternhost.errors import USAGE, UsageError
+from ternhost.learn.base import ALGORITHMS, algorithms_of
 
 LINEAR = {"data": "synthetic-linear", "model": "linear"}
 
@@ -65,6 +69,18 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
 )
 def test_wrong_options_of_hiera_are_refused(tern, here, words, option):
     assert option in tern(*words.split(), code=USAGE).err
+
+
+def test_a_bound_of_clipping_is_refused_since_nothing_is_clipped_to_it():
+    with pytest.raises(UsageError, match="bounds"):
+        ALGORITHMS["hiera"].Options(epsilons="0.5:2:0.5,1:2:0.5")
+
+
+@pytest.mark.parametrize(("command", "learner"), [("train", "hiera"), ("collect", "levels")])
+def test_an_option_of_levels_chooses_their_learner(command, learner):
+    words = [command, "--proportions", "5,4,3,2,1"]
+    args = build_parser(words).parse_args(words, argparse.Namespace(from_project={}))
+    assert running.parsed(args, algorithms_of(command)).algorithm == learner
 
 
 @pytest.mark.usefixtures("here")

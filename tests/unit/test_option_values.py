@@ -80,7 +80,7 @@ def test_classes_of_devices_may_have_a_bound_of_clipping_each():
     assert (other.tau, other.epsilon) == (FedAvgOptions.tau, 4 * MICRO)
 
 
-@pytest.mark.parametrize("learner", ["fedsgd", "direct", "hiera", "infer"])
+@pytest.mark.parametrize("learner", ["fedsgd", "direct", "infer"])
 def test_a_bound_of_clipping_is_refused_where_nothing_is_clipped_to_it(learner):
     with pytest.raises(UsageError, match="bounds"):
         ALGORITHMS[learner].Options(epsilons="0.5:2:0.5,1:2:0.5")

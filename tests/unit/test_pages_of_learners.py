@@ -181,9 +181,7 @@ def test_an_option_that_only_some_learners_have_selects_among_them(command, card
     [
         ("train --tau 0.5", "fedavg"),
         ("train --local-epochs 2 --clients 100", "fedavg"),
-        ("train --proportions 5,4,3,2,1", "hiera"),
         ("train --unit device --run-epsilon 2", "fedsum"),
-        ("collect --proportions 5,4,3,2,1", "levels"),
         ("collect --unit device --run-epsilon 2", "means"),
         ("train --k 2", "fedsgd"),
     ],
