@@ -6,7 +6,10 @@ text of a name from here.
 
 HELP = {
     # What clients hold.
-    "data": "the records: a data set, NAME:PATH, or devices:FEATURES[:CLASSES]",
+    "data": "the records: a data set, a table such as my.csv, or devices:FEATURES[:CLASSES]",
+    "by": "column of the table that says which device a record belongs to",
+    "time": "column of the table that orders the records of a device",
+    "held_out": "share of the records that judge the model, and that no device holds",
     "records": "number of records of a device, at most",
     "clients": "number of clients",
     "devices": "number of devices, or several to try",

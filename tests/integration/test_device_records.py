@@ -66,5 +66,5 @@ def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):
     rig.tern("board", "records", port, "--output", output, code=0)
 
     expected = np.concatenate([first, second, appended])
-    assert own.read_csv(output).tolist() == expected.tolist()
+    assert own.load(output).records().tolist() == expected.tolist()
     assert output.stat().st_mode & 0o077 == 0, "its owner alone may read it"

@@ -82,7 +82,7 @@ def test_records_survive_a_csv(tmp_path):
     written = np.stack([rising, -rising], axis=1).astype(np.int16)
     path = tmp_path / "records.csv"
     path.write_text(records.csv_of(written))
-    assert np.array_equal(own.read_csv(path), written)
+    assert np.array_equal(own.load(path).records(), written)
 
 
 def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():

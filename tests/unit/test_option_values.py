@@ -2,7 +2,7 @@
 
 import pytest
 
-from ternhost.datasets import on_devices
+from ternhost.datasets import MULTICLASS, on_devices
 from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
@@ -23,7 +23,7 @@ MICRO = 1_000_000
     ("data", "records"),
     [
         ("devices:29", DeviceRecords(29, None)),
-        ("devices:29:3", DeviceRecords(29, 3)),
+        ("devices:29:3", DeviceRecords(29, 3, MULTICLASS)),
         ("flights", None),
         ("wisdm:FILE.txt", None),
     ],

@@ -27,6 +27,9 @@ PAGES = [
 # A value for each option that is no switch, and has no fixed list of values.
 VALUES = {
     "--data": "iris",
+    "--by": "home",
+    "--time": "hour",
+    "--held-out": "0.2",
     "--seed": "2",
     "--epsilon": "1",
     "--unit": "record",

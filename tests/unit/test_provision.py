@@ -9,7 +9,6 @@ import pytest
 
 from tern import ledger, storage
 from ternhost.cli import main
-from ternhost.datasets import own
 from ternhost.errors import USAGE, UsageError
 from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration, for_boards
@@ -78,61 +77,14 @@ def test_a_refused_provisioning_leaves_no_store(tmp_path):
     assert not store.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("bias,x,label\n1,-0.5,1\n1,0.25,-1\n", [[ONE, -ONE // 2, ONE], [ONE, ONE // 4, -ONE]]),
-        ("\ufeff\n1,0\n\n0,1\n\n", [[ONE, 0], [0, ONE]]),  # a byte order mark, empty lines
-    ],
-)
-def test_records_are_read_from_a_csv_file(tmp_path, text, rows):
-    path = tmp_path / "records.csv"
-    path.write_text(text, encoding="utf-8")
-    assert own.read_csv(path).tolist() == rows
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"a,b\n", "holds no records"),
-        (b"1,2\n", "line 1"),  # 2 is beyond 1
-        (b"1,0\n1,nan\n", "line 2"),
-        (b"1,x\n1,0\n", "line 1"),  # a typing error, not a row of names
-        (b"a,b\n1,0\n\n1\n", "line 4"),  # a value is missing
-        ("1,0\n".encode("utf-16"), "no CSV file in UTF-8"),
-    ],
-)
-def test_a_bad_csv_file_is_refused_with_its_line(tmp_path, content, reason):
-    path = tmp_path / "records.csv"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=reason):
-        own.read_csv(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1,-1\n1,1\n", False),
-        ("1,0\n1,1\n", False),  # may be numbers to predict
-        ("x,class\n1,0\n1,1\n", True),
-        ("1,0\n1,2\n", True),
-        ("x,label\n1,0.5\n", False),
-    ],
-)
-def test_whether_labels_are_class_numbers_follows_from_the_file(tmp_path, text, expected):
-    path = tmp_path / "records.csv"
-    path.write_text(text)
-    assert own.has_class_numbers(path) is expected
-
-
 def rows_of(*options):
     return member(*options).rows.tolist()
 
 
 def test_a_device_gets_the_records_of_its_file(tmp_path):
     path = tmp_path / "records.csv"
-    path.write_text("1,0,2\n0,1,0\n")
-    assert rows_of("--data", str(path)) == [[ONE, 0, 2], [0, ONE, 0]]
+    path.write_text("1,0,2\n1,1,0\n")
+    assert rows_of("--data", str(path)) == [[ONE, 0, 2], [ONE, ONE, 0]]
     assert rows_of("--data", str(path), "--records", "1") == [[ONE, 0, 2]]
 
 

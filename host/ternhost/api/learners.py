@@ -19,8 +19,11 @@ from ternhost.learn import collect, direct, fedavg, fedsgd, fedsum, infer, means
 class Direct(direct.Options):
     """Learn a linear model of two classes from one answer of each device.
 
-    - data: the records: the name of a data set, NAME:PATH for one in a file, or
+    - data: the records: the name of a data set, a table such as "my.csv", or
       devices:FEATURES[:CLASSES] for records that only the devices know
+    - by: the column of the table that says which device a record belongs to
+    - time: the column of the table that orders the records of a device
+    - held_out: the share of the records that judge the model, and that no device holds
     - model: must be logistic, which is the default for two classes
     - seed: of all random choices but the noise of boards
     - epsilon: of one report, which is all that a device spends
@@ -41,7 +44,7 @@ class Direct(direct.Options):
 class FedSGD(fedsgd.Options):
     """Learn a linear model in many rounds, from gradients of a group of devices in each.
 
-    - data, seed, epsilon, epsilons: as of `Direct`
+    - data, by, time, held_out, seed, epsilon, epsilons: as of `Direct`
     - model: linear, logistic, svm or softmax; "": linear for numbers, else logistic
     - batch: how many records of a device its gradient uses; 0: all
     - reports: how many in all; with fewer devices than that, each reports in several rounds, and
@@ -64,7 +67,7 @@ class FedSGD(fedsgd.Options):
 class FedAvg(fedavg.Options):
     """Learn a linear model in rounds, from models that devices train on their own records.
 
-    - data, seed: as of `Direct`; model, mechanism, card, k: as of `FedSGD`
+    - data, by, time, held_out, seed: as of `Direct`; model, mechanism, card, k: as of `FedSGD`
     - epsilon: of one report
     - epsilons: classes of devices, as "0.25:2:0.5,0.5:8:0.5": the bound to which a class clips,
       its epsilon, and its share
@@ -86,7 +89,7 @@ class FedAvg(fedavg.Options):
 class FedSum(fedsum.Options):
     """Learn a linear model of devices that hold many records, and protect single records.
 
-    - data, seed: as of `Direct`; model: as of `FedSGD`
+    - data, by, time, held_out, seed: as of `Direct`; model: as of `FedSGD`
     - unit: what is protected: "record", a number of consecutive records, or "device"
     - run_epsilon: the epsilon, at `delta`, that the whole run spends
     - delta: of that epsilon
@@ -101,7 +104,7 @@ class FedSum(fedsum.Options):
 class Values(collect.Options):
     """Estimate the mean of each attribute, and the frequency of each category, from values.
 
-    - data, seed: as of `Direct`; mechanism, card, k: as of `FedSGD`
+    - data, by, time, seed: as of `Direct`; mechanism, card, k: as of `FedSGD`
     - clients: how many are asked; 0: all
     - epsilon: of one report
     - epsilons: classes of devices, as of `Direct`, or as of `FedAvg` with a bound to which the
@@ -115,7 +118,7 @@ class Values(collect.Options):
 class Means(means.Options):
     """Estimate means of devices that hold many records, and protect single records.
 
-    - data, seed: as of `Direct`
+    - data, by, time, seed: as of `Direct`
     - unit, run_epsilon, delta, records: as of `FedSum`
 
     Raises UsageError for values that make no sense, alone or together.
@@ -126,7 +129,7 @@ class Means(means.Options):
 class Infer(infer.Options):
     """Classify records on the devices, which report what they found under noise.
 
-    - data: the records of the clients
+    - data, by, time: as of `Direct`; the clients get the records that are held out
     - seed: of all random choices but the noise of boards
     - epsilon: of one report; epsilons: classes of devices, as of `Direct`
     - answer: what a report has: "vector", of probabilities, or "label"

@@ -28,7 +28,17 @@ from ternhost.run.status import Watcher
 
 # Options of learners that stand on the page of the command, since they say what a run is about.
 # All others stand on the pages of their learners.
-_ABOUT_THE_RUN = ("data", "model", "seed", "unit", "epsilon", "run_epsilon")
+_ABOUT_THE_RUN = (
+    "data",
+    "by",
+    "time",
+    "held_out",
+    "model",
+    "seed",
+    "unit",
+    "epsilon",
+    "run_epsilon",
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,8 @@ def add_run_options(
     classes = [learner.Options for learner in learners.values()]
     shared_names = {name for each in shared for name in fields.names_of(each)}
     left_out = shared_names | set(leave_out)
-    shown = None if shows_all else _ABOUT_THE_RUN
+    about_the_run = set(_ABOUT_THE_RUN) - set(elsewhere)
+    shown = None if shows_all else about_the_run
     # The default learner protects devices, whatever the unit of those that have the option.
     defaults = {"fleet": fleet, "unit": "device"}
     fields.add_arguments(parser, RunOptions, only=("fleet",), defaults=defaults)
@@ -128,7 +139,7 @@ def add_run_options(
     fields.add_arguments(parser, *shared, leave_out={*leave_out, *elsewhere, "fleet"})
     fields.add_arguments(parser, *shared, only=elsewhere, leave_out=leave_out, hidden=True)
     if not shows_all:
-        hidden_left_out = {*left_out, *_ABOUT_THE_RUN}
+        hidden_left_out = {*left_out, *about_the_run}
         fields.add_arguments(parser, *classes, leave_out=hidden_left_out, hidden=True)
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HEADING = "Learn"
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
+_DIVIDING = {"by", "time", "held_out"}  # options that divide a table among devices and judges
 _PLANNED = ("reports", "group", "clients")  # options that only runs have which end by themselves
 # A served run goes on with each start of `tern serve`. These options may be others each time.
 _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_run()
@@ -62,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
     running.add_pages_of_learners(
         parser, ALGORITHMS, shared, "fedsgd", leave_out=_PLANNED, own_page=False
     )
-    rare = running.names_of_rare_options()
+    rare = running.names_of_rare_options() | _DIVIDING
     running.add_run_options(
         parser, ALGORITHMS, shared, fleet=None, leave_out=_PLANNED, elsewhere=rare
     )

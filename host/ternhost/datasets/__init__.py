@@ -10,7 +10,9 @@ would disclose them without noise.
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ternhost.datasets import bundled, on_devices, synthetic
+import numpy as np
+
+from ternhost.datasets import bundled, on_devices, own, synthetic
 from ternhost.datasets.base import (
     CLASSIFICATION,
     MULTICLASS,
@@ -28,6 +30,7 @@ from ternhost.datasets.base import (
 from ternhost.datasets.departures import flights_table
 from ternhost.datasets.holdings import Holdings
 from ternhost.datasets.nycflights import flights, planned_flights
+from ternhost.datasets.selection import EVERYTHING, Selection
 from ternhost.datasets.sources import Source
 from ternhost.errors import UsageError
 from ternhost.registry import Registry
@@ -35,6 +38,7 @@ from ternhost.registry import Registry
 __all__ = [
     "CLASSIFICATION",
     "DATASETS",
+    "EVERYTHING",
     "MULTICLASS",
     "REGRESSION",
     "SOURCES",
@@ -44,6 +48,7 @@ __all__ = [
     "Floats",
     "Holdings",
     "Indices",
+    "Selection",
     "Source",
     "Table",
     "bundled",
@@ -56,6 +61,7 @@ __all__ = [
     "load",
     "normalised",
     "on_devices",
+    "own",
     "planned_flights",
     "synthetic",
     "task_of",
@@ -84,14 +90,17 @@ TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 
 
 def task_of(name: str) -> str:
-    """Return the task of the data set that `load` would load, without reading its data.
+    """Return the task that suits the labels of a data set.
 
-    name: as of `load`. An unknown name counts as a classification; `load` refuses it later.
+    name: as of `load`. An unknown name counts as a classification; `load` refuses it later. Raises
+    UsageError for a table of the user's own that cannot be read.
     """
     kind, _, _ = name.partition(":")
-    if kind not in SOURCES:
-        return CLASSIFICATION
-    return SOURCES[kind].task
+    if kind in SOURCES:
+        return SOURCES[kind].task
+    if own.is_file(name):
+        return own.load(name).schema.task
+    return CLASSIFICATION
 
 
 def held_names() -> tuple[str, ...]:
@@ -99,35 +108,48 @@ def held_names() -> tuple[str, ...]:
     return (*DATASETS, *TABLES)
 
 
-def held(name: str) -> Dataset | Table:
+def held(name: str, selection: Selection = EVERYTHING) -> Dataset | Table:
     """Load the records that a device may hold: one of TABLES, or a data set (see `load`).
 
-    Labels of more than two classes are the numbers of the classes, from 0.
+    Labels of more than two classes are the numbers of the classes, from 0. A table of the user's
+    own without a label is one for collecting.
     """
     if name in TABLES:
+        selection.require_no_columns(name)
         return TABLES[name]()
     kind, _, _ = name.partition(":")
     if kind in SOURCES and SOURCES[kind].positive:
-        dataset = load(name, classes=True)
+        dataset = load(name, classes=True, selection=selection)
         if len(dataset.classes) > 2:
             return dataset
-    return load(name)
+    elif kind not in SOURCES and own.is_file(name):
+        records = own.load(name, selection)
+        if not records.schema.label:
+            return records.attributes()
+        return records.dataset(classes=records.schema.task == MULTICLASS)
+    return load(name, selection=selection)
 
 
-def load(name: str, *, classes: bool = False) -> Dataset:
-    """Load a data set by its name, or as `NAME:PATH`, which also says where its file is.
+def load(name: str, *, classes: bool = False, selection: Selection = EVERYTHING) -> Dataset:
+    """Load a data set by its name, as `NAME:PATH`, which also says where its file is, or by a file.
+
+    A file is a table of the user's own, with the schema beside it.
 
     classes: whether labels are the numbers of the classes, from 0. Without it, a data set of
-    several classes gets the label 1 for some of them, and -1 for the rest. Raises UsageError if
-    there is no such data set, it has no classes, or its file is missing or malformed.
+    several classes gets the label 1 for some of them, and -1 for the rest. selection: which device
+    holds which records, and which records judge models; by default as the data set says. Raises
+    UsageError if there is no such data set, it has no classes, or its file is missing or malformed.
     """
     kind, colon, path = name.partition(":")
     if kind == on_devices.KIND:
         hint = f"name a data set, one of: {', '.join(DATASETS)}"
         raise UsageError(f"--data {name} names records that only the devices know", hint)
     if kind not in SOURCES:
+        if own.is_file(name):
+            return own.load(name, selection).dataset(classes=classes)
         SOURCES.require_package(kind)
-        raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")
+        hint = f"one of: {', '.join(DATASETS)}; or a file, such as my.csv"
+        raise UsageError(f"there is no data set {name!r}", hint)
     source = SOURCES[kind]
     if colon and not source.has_file:
         hint = f"use the name alone: {kind}"
@@ -137,10 +159,14 @@ def load(name: str, *, classes: bool = False) -> Dataset:
         hint = f"one of: {', '.join(with_classes)}"
         raise UsageError(f"the data set {kind} does not name its classes", hint)
 
+    selection.require_no_columns(kind)
     file = None
     if colon:
         file = Path(path).expanduser()
     dataset = source.read(file)
+    if selection.held_out is not None:
+        judging = held_out(len(dataset.labels), selection.held_out)
+        dataset = dataset.divided(judging, np.setdiff1d(dataset.public, np.flatnonzero(judging)))
     if source.positive and not classes:
         return dataset.against_rest(*source.positive)
     return dataset

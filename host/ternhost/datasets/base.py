@@ -23,6 +23,7 @@ Fixed = npt.NDArray[np.int16]
 Indices = npt.NDArray[np.int64]
 
 CONSTANT = "constant"
+REST = "the rest"  # names all classes but those that a model of two classes tells from them
 PUBLIC = 1000  # at most so many records of a data set are public rows
 _HELD_OUT = 0.1  # the share of the records that are held out
 _GOLDEN = 2654435769  # 2**32 divided by the golden ratio
@@ -36,9 +37,13 @@ class Dataset:
     - feature_names, features: d names, and n x d numbers in Q1.14; the first feature is constant
     - labels: n numbers, in Q1.14 or, for MULTICLASS, the numbers of classes
     - held_out: n flags of the records that only judge a model
-    - classes: the names of the classes, for MULTICLASS
+    - classes: the names of the classes: those that labels count, for MULTICLASS; for two classes
+      that of label -1 and that of label 1; empty if they have no names
     - public: positions of the public rows, which no device holds and which judge no model; the
       first ones of them are as evenly spread over the data set as all
+    - owners: for each of the n records the number of the device that holds it, from 0; None if any
+      device may hold any record
+    - owner_names: the names of these devices
     """
 
     name: str
@@ -49,6 +54,13 @@ class Dataset:
     held_out: npt.NDArray[np.bool_]
     classes: tuple[str, ...] = ()
     public: Indices = field(default_factory=lambda: np.arange(0))
+    owners: Indices | None = None
+    owner_names: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of records, n."""
+        return len(self.labels)
 
     @property
     def dimension(self) -> int:
@@ -110,7 +122,9 @@ class Dataset:
         positive_codes = [self.classes.index(name) for name in positive]
         is_positive = np.isin(self.labels, positive_codes)
         labels = np.where(is_positive, ONE, -ONE).astype(np.int16)
-        return replace(self, task=CLASSIFICATION, labels=labels)
+        rest = [name for name in self.classes if name not in positive]
+        names = (rest[0] if len(rest) == 1 else REST, " or ".join(positive))
+        return replace(self, task=CLASSIFICATION, labels=labels, classes=names)
 
     def divided(self, held_out: npt.NDArray[np.bool_], public: npt.ArrayLike = ()) -> Self:
         """Return the same records with other held-out records and public rows.
@@ -136,7 +150,7 @@ class Table:
 
     numeric_names, numeric: the numeric attributes, n x their number, in Q1.14. categorical_names,
     codes: the categorical attributes, n x their number, each as a position in the `categories` of
-    the attribute; None if there are none.
+    the attribute; None if there are none. owners, owner_names: as of Dataset.
     """
 
     name: str
@@ -145,6 +159,13 @@ class Table:
     categorical_names: tuple[str, ...] = ()
     codes: Fixed | None = None
     categories: tuple[tuple[str, ...], ...] = ()
+    owners: Indices | None = None
+    owner_names: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of records, n."""
+        return len(self.numeric)
 
     @property
     def training(self) -> Indices:

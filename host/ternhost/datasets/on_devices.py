@@ -1,12 +1,14 @@
 """The records that only the devices know, as the option --data names them.
 
-The text is `devices:FEATURES` or `devices:FEATURES:CLASSES`. Any other text is the name of a data
-set (`datasets.load`).
+The text is `devices:FEATURES`, `devices:FEATURES:CLASSES` or the name of a schema, such as my.toml.
+Any other text is the name of a data set (`datasets.load`).
 """
 
 from typing import NamedTuple
 
 from tern.wire import MAX_DIMENSION
+from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS
+from ternhost.datasets.schema import SUFFIX, Schema
 from ternhost.errors import UsageError
 
 KIND = "devices"
@@ -18,6 +20,11 @@ class DeviceRecords(NamedTuple):
 
     features: int  # of a record, the constant included
     classes: int | None  # that labels tell apart, if they are numbers of classes, from 0
+    task: str = (
+        CLASSIFICATION  # that suits the labels: one of CLASSIFICATION, REGRESSION and MULTICLASS
+    )
+    feature_names: tuple[str, ...] = ()  # the constant's is the first; empty if they have none
+    class_names: tuple[str, ...] = ()  # as of Dataset
 
 
 def parse(data: str) -> DeviceRecords | None:
@@ -26,6 +33,8 @@ def parse(data: str) -> DeviceRecords | None:
     Raises UsageError for a text that begins with `devices` and says no numbers after it, or numbers
     that no device can have.
     """
+    if data.lower().endswith(SUFFIX):
+        return _of_schema(Schema.read(data))
     kind, _, numbers = data.partition(":")
     if kind != KIND:
         return None
@@ -34,7 +43,19 @@ def parse(data: str) -> DeviceRecords | None:
     classes = None
     if colon_of_classes:
         classes = _number(data, classes_text, "classes", least=2)
-    return DeviceRecords(features, classes)
+    task = CLASSIFICATION
+    if classes is not None:
+        task = MULTICLASS
+    return DeviceRecords(features, classes, task)
+
+
+def _of_schema(schema: Schema) -> DeviceRecords:
+    """Return what a schema tells of records that boards make by it."""
+    names = (CONSTANT, *schema.feature_names)
+    classes = None
+    if schema.task == MULTICLASS:
+        classes = len(schema.classes)
+    return DeviceRecords(len(names), classes, schema.task, names, schema.class_names)
 
 
 def _number(data: str, text: str, what: str, least: int) -> int:

@@ -1,166 +1,357 @@
-"""Reads the records of a user's CSV file: rows of features and then the label, in [-1, 1]."""
+"""Records of the user's own: a table, and the schema that describes it, become a data set.
 
-import csv
-import math
+Without a schema, all features must be numbers in [-1, 1] already, and the label comes last.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION, Dataset, Fixed, held_out
+from ternhost.datasets import reading
+from ternhost.datasets.base import (
+    CLASSIFICATION,
+    CONSTANT,
+    MULTICLASS,
+    REGRESSION,
+    Dataset,
+    Fixed,
+    Floats,
+    Indices,
+    Table,
+    held_out,
+    to_fixed,
+)
+from ternhost.datasets.reading import RawTable
+from ternhost.datasets.schema import LEAVE_OUT, SUFFIX, Categorical, Column, Numeric, Schema
+from ternhost.datasets.selection import EVERYTHING, Selection
 from ternhost.errors import UsageError
 
-CLASS = "class"  # names the last column of a file whose labels are numbers of classes
-_LEAST = 50  # the fewest records of a data set, of which a tenth judges models
-_ROW = "a row is a record: its features, then its label"
+ENDINGS = (".csv", ".tsv", ".txt", ".data", ".dat")  # of names that mean files, there or not
+CLASS_CODE = "class_code"  # names the column of labels that count classes from 0
+_HELD_OUT = 0.1
+_ONE, _MINUS_ONE = Decimal(1), Decimal(-1)
 
 
-def own(path: Path, *, classes: bool = False) -> Dataset:
-    """Load a CSV file of records as a data set.
+def is_file(name: str) -> bool:
+    """Return whether a value of --data names a table of the user's own."""
+    ending = Path(name).suffix.lower()
+    return ending in ENDINGS or (ending != SUFFIX and os.path.isfile(name))
 
-    classes: whether labels are whole numbers of classes, from 0. Without it, labels of -1 and 1
-    alone tell two classes, and any others are numbers to predict. Raises UsageError.
+
+@dataclass(frozen=True)
+class OwnData:
+    """A table of the user's own, with its schema applied.
+
+    - features, labels: n x d and n, as of `Dataset`; labels of classes are the classes' numbers
+    - owners: for each record the number of its device, from 0; None if no column says it
     """
-    try:
-        names, rows = _read(path, classes)
-    except UsageError as error:
-        text = f"the records cannot be used: {error}"
-        raise UsageError(text, error.hint) from error
-    if len(rows) < _LEAST:
-        raise UsageError(f"{path} has too few records", f"{_LEAST} rows or more")
-    if not classes and has_labels_0_and_1(rows):
-        hint = "write -1 and 1 for two classes, or use --model softmax"
-        raise UsageError(f"{path} has labels of 0 and 1", hint)
 
-    if not names:
-        names = [f"x{i}" for i in range(rows.shape[1])]
-    features = rows[:, :-1]
-    labels = rows[:, -1]
-    task = REGRESSION
-    class_names: list[str] = []
-    if classes:
+    table: RawTable
+    schema: Schema
+    selection: Selection
+    features: Fixed
+    labels: npt.NDArray[np.int16] | None
+    owners: Indices | None
+    owner_names: tuple[str, ...]
+
+    def dataset(self, *, classes: bool) -> Dataset:
+        """Return the records as a data set for models.
+
+        classes: whether labels are the numbers of the classes; without it, labels of two classes
+        are -1 and 1. Raises UsageError if models cannot be trained on them.
+        """
+        schema, name = self.schema, self.table.name
+        column = schema.label_column
+        if column is None or self.labels is None:
+            text = f"{schema.name} names no label, so that there is nothing to learn"
+            raise UsageError(text, 'add label = "COLUMN", or use: tern collect')
         task = MULTICLASS
-        count = max(2, int(labels.max()) + 1)
-        class_names = [str(number) for number in range(count)]
-    elif np.isin(labels, (-ONE, ONE)).all():
-        task = CLASSIFICATION
-    return Dataset(
-        name=path.name,
-        task=task,
-        feature_names=tuple(names[:-1]),
+        class_names = schema.classes
+        if isinstance(column, Numeric):
+            task = REGRESSION
+            if classes:
+                text = (
+                    f"softmax regression predicts classes, and the label {column.name} is a number"
+                )
+                raise UsageError(text, "leave out --model softmax, or give the label categories")
+        share = self.selection.held_out or schema.held_out or _HELD_OUT
+        judging = held_out(len(self.labels), share)
+        if judging.all() or not judging.any():
+            left = "to learn from" if judging.all() else "to judge a model with"
+            text = f"{name} has {len(judging)} records, of which --held-out {share:g} leaves none {left}"
+            raise UsageError(text, "use another share, or more records")
+        dataset = Dataset(
+            name=name,
+            task=task,
+            feature_names=self.feature_names,
+            features=self.features,
+            labels=self.labels,
+            held_out=judging,
+            classes=class_names,
+            owners=self.owners,
+            owner_names=self.owner_names,
+        )
+        if task == REGRESSION or classes:
+            return dataset
+        return dataset.against_rest(self.positive)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features of a record."""
+        if is_of_a_board(self.table):
+            return self.schema.feature_names
+        return (CONSTANT, *self.schema.feature_names)
+
+    def records(self) -> Fixed:
+        """Return all records as devices hold them: n x (d + 1), the label last.
+
+        Without a label, they are records to collect from, whose label is 0.
+        """
+        labels = self.labels
+        if labels is None:
+            table = self.attributes()
+            return table.records(table.training)
+        if self.schema.task == CLASSIFICATION:
+            code = self.schema.classes.index(self.positive)
+            labels = np.where(labels == code, ONE, -ONE).astype(np.int16)
+        return np.concatenate([self.features, labels[:, None]], axis=1)
+
+    @property
+    def positive(self) -> str:
+        """The class that is +1 for a model of two classes. Raises UsageError if nothing says it."""
+        schema = self.schema
+        if schema.task == CLASSIFICATION:
+            return schema.class_names[1]
+        text = f"{self.table.name} has {len(schema.classes)} classes, and the model tells two apart"
+        hint = (
+            f'use --model softmax, or name one: positive = "{schema.classes[0]}" in {schema.name}'
+        )
+        raise UsageError(text, hint)
+
+    def attributes(self) -> Table:
+        """Return all columns, the label's among them, as a table for collecting."""
+        numeric = [column for column in self.schema.columns if isinstance(column, Numeric)]
+        categorical = [column for column in self.schema.columns if isinstance(column, Categorical)]
+        missing = self.schema.missing
+        columns = [column.scale(self.table.numbers(column.name, missing)) for column in numeric]
+        codes = [column.codes(self.table, missing) for column in categorical]
+        count = len(self.table)
+        return Table(
+            name=self.table.name,
+            numeric_names=tuple(column.name for column in numeric),
+            numeric=np.stack(columns, axis=1) if columns else np.zeros((count, 0), np.int16),
+            categorical_names=tuple(column.name for column in categorical),
+            codes=np.stack(codes, axis=1) if codes else None,
+            categories=tuple(column.categories for column in categorical),
+            owners=self.owners,
+            owner_names=self.owner_names,
+        )
+
+
+def load(path: str | Path, selection: Selection = EVERYTHING) -> OwnData:
+    """Read a table and the schema beside it.
+
+    The result is kept until either file changes. Raises UsageError.
+    """
+    file = Path(path).expanduser()
+    beside = file.with_suffix(SUFFIX)
+    return _load(file, selection, _version(file), _version(beside))
+
+
+@lru_cache(maxsize=4)
+def _load(file: Path, selection: Selection, *_versions: object) -> OwnData:
+    """Read a table and the schema beside it. The versions make the cache forget old files."""
+    return of_table(reading.read(file), Schema.beside(file), selection)
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is written; None if there is no file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def is_of_a_board(table: RawTable) -> bool:
+    """Return whether a table holds the records of a board, as `tern board records` writes them.
+
+    Its features are called x0, x1 and so on.
+    """
+    *names, _ = table.columns
+    return table.has_header and names == [f"x{number}" for number in range(len(names))]
+
+
+def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> OwnData:
+    """Apply a schema to a table; None: the one that a table in [-1, 1] needs. Raises UsageError."""
+    if schema is None:
+        schema = plain_schema(table)
+    table = _without_missing(table, schema)
+    columns = []
+    if not is_of_a_board(table):
+        columns.append(np.full((len(table), 1), ONE, np.int16))
+    for column in schema.features:
+        columns.append(_features(table, column, schema.missing))
+    features = np.concatenate(columns, axis=1)
+    if features.shape[1] > MAX_DIMENSION:
+        text = f"{table.name} has {features.shape[1]} features, the constant included"
+        raise UsageError(text, f"a device holds at most {MAX_DIMENSION}: leave columns out")
+    owners, owner_names = _owners(table, selection.by or schema.device)
+    own = OwnData(
+        table=table,
+        schema=schema,
+        selection=selection,
         features=features,
-        labels=labels,
-        held_out=held_out(len(rows)),
-        classes=tuple(class_names),
+        labels=_labels(table, schema),
+        owners=owners,
+        owner_names=owner_names,
     )
+    return _ordered(own, selection.time or schema.time)
 
 
-def has_labels_0_and_1(rows: Fixed) -> bool:
-    """Return whether all labels are 0 or 1, and some are 0.
+def plain_schema(table: RawTable) -> Schema:
+    """Return the schema of a table that has none: numbers in [-1, 1], and the label last.
 
-    Two classes have the labels -1 and 1 here. So such a file was probably made for other programs.
+    A first column that is 1 in every row is the constant, which tern adds by itself. A table of the
+    records of a board (`is_of_a_board`) is taken as it is.
     """
-    labels = set(rows[:, -1].tolist())
-    return 0 in labels and labels <= {0, ONE}
+    *names, label = table.columns
+    leave_out = []
+    if not names:
+        text = f"{table.name} has a single column"
+        raise UsageError(text, "a row is a record: its features, then its label")
+    has_constant = set(table.texts(names[0])) <= {"1", "1.0"}
+    if has_constant and not is_of_a_board(table):
+        leave_out = [names.pop(0)]
+    columns: list[Column] = []
+    for name in names:
+        _in_range(table, name)
+        columns.append(Numeric(name, _MINUS_ONE, _ONE))
+    columns.append(_plain_label(table, label))
+    return Schema(tuple(columns), label=label, leave_out=tuple(leave_out), name=table.name)
 
 
-def has_class_numbers(path: str | Path) -> bool:
-    """Return whether the labels in a CSV file of records are numbers of classes, from 0.
+def public_features(table: RawTable, d: int, *, constant: bool) -> Fixed:
+    """Return the features of public rows (n x d), which have no labels, or labels to leave out.
 
-    They are if the last column is named "class", or if a label is a whole number above 1, which no
-    other label may be. The result is False for a file that `read_csv` refuses.
+    table: its first columns are the features, in [-1, 1].
+    constant: whether the first feature is the constant 1, which the table may leave out.
+    Raises UsageError for a table of another width, or with a value out of range.
     """
+    columns = list(table.columns)
+    has_constant = set(table.texts(columns[0])) <= {"1", "1.0"}
+    wanted = d
+    if constant and not has_constant:
+        wanted = d - 1
+    if len(columns) < wanted:
+        text = f"{table.name} has {len(columns)} columns, and not the {wanted} features of the run"
+        raise UsageError(text)
+    features = []
+    if wanted < d:
+        features.append(np.full(len(table), ONE, np.int16))
+    for name in columns[:wanted]:
+        features.append(to_fixed(_in_range(table, name)))
+    return np.stack(features, axis=1)
+
+
+def _in_range(table: RawTable, name: str) -> Floats:
+    """Return the numbers of a column, which must lie in [-1, 1]. Raises UsageError."""
+    numbers = table.numbers(name)
+    wrong = np.flatnonzero(np.abs(numbers) > 1)
+    if wrong.size:
+        row = int(wrong[0])
+        text = f"{table.where(row, name)}: {table.texts(name)[row]} is not in [-1, 1]"
+        raise UsageError(text, f"'tern data describe {table.name}' writes bounds for it")
+    return numbers
+
+
+def _plain_label(table: RawTable, name: str) -> Column:
+    """Return the column of the label of a table without a schema."""
+    texts = table.texts(name)
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            labels = [row[-1].strip() for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return False
-    is_named_class = bool(labels) and labels[0] == CLASS
-    return is_named_class or any(label.isdecimal() and int(label) > 1 for label in labels)
+        numbers = table.numbers(name)
+    except UsageError:
+        return Categorical(name, tuple(sorted(set(texts))))
+    if np.isin(numbers, (-1, 1)).all():
+        return Categorical(name, ("-1", "1"))
+    is_whole = bool((numbers == np.rint(numbers)).all())
+    if is_whole and numbers.min() >= 0 and numbers.max() < MAX_DIMENSION:
+        counts_from_0 = name == CLASS_CODE or bool((numbers == 0).any())
+        first = 0 if counts_from_0 else 1
+        last = max(first + 1, int(numbers.max()))
+        return Categorical(name, tuple(str(code) for code in range(first, last + 1)))
+    _in_range(table, name)
+    return Numeric(name, _MINUS_ONE, _ONE)
 
 
-def read_csv(path: str | Path, *, classes: bool = False, most: int | None = None) -> Fixed:
-    """Read the records of a CSV file as integers: a row for each, Q1.14, the label last.
+def _without_missing(table: RawTable, schema: Schema) -> RawTable:
+    """Return the table without the rows that have a missing value which must not be missing."""
+    is_complete = np.ones(len(table), bool)
+    for column in schema.columns:
+        leaves_out = schema.rows_with_missing == LEAVE_OUT or isinstance(column, Categorical)
+        if leaves_out or column.name == schema.label:
+            is_complete &= ~np.isin(table.texts(column.name), schema.missing)
+    if not is_complete.any():
+        raise UsageError(f"{table.name} has no row without a missing value")
+    if is_complete.all():
+        return table
+    return table.rows(np.flatnonzero(is_complete))
 
-    The file has values in [-1, 1]; a first row of names and empty lines are skipped. classes:
-    whether labels are numbers of classes, from 0. most: how many values of each row are read; every
-    row must have as many. None: all values, and every row must have as many as the first. Raises
-    UsageError, which names the line.
+
+def _features(table: RawTable, column: Column, missing: Sequence[str]) -> Fixed:
+    """Return the features that a column becomes: n x their number."""
+    if isinstance(column, Categorical):
+        return column.expand(column.codes(table, missing))
+    return column.scale(table.numbers(column.name, missing))[:, None]
+
+
+def _labels(table: RawTable, schema: Schema) -> Fixed | None:
+    """Return the labels (n): the numbers of classes, or numbers in Q1.14; None if there are none."""
+    column = schema.label_column
+    if column is None:
+        return None
+    if isinstance(column, Categorical):
+        return column.codes(table, schema.missing)
+    return column.scale(table.numbers(column.name, schema.missing))
+
+
+def _owners(table: RawTable, by: str) -> tuple[Indices | None, tuple[str, ...]]:
+    """Return the number of each record's device, and the names of the devices.
+
+    by: the column that names devices; empty if none does. Devices are numbered as they occur first.
     """
-    _, rows = _read(path, classes, most)
-    return rows
+    if not by:
+        return None, ()
+    number_of: dict[str, int] = {}
+    owners = [number_of.setdefault(text, len(number_of)) for text in table.texts(by)]
+    return np.array(owners, np.int64), tuple(number_of)
 
 
-def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[list[str], Fixed]:
-    """Return the names in the first row, if it has any, and the records of a CSV file.
-
-    The arguments are those of `read_csv`.
-    """
-    names: list[str] = []
-    records: list[list[float]] = []
-    width = most  # how many values a row must have; None until the first row says it
-    try:
-        # Without -sig a byte order mark would make the first row one of names.
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file)
-            for number, row in enumerate(rows, 1):
-                has_numbers = any(_is_number(cell) for cell in row)
-                if number == 1 and not has_numbers:
-                    names = row
-                elif row:
-                    where = f"{path}, line {rows.line_num}"
-                    record = _record(row[:most], where, width, classes)
-                    records.append(record)
-                    width = len(record)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        text = f"{path} is no CSV file in UTF-8"
-        raise UsageError(text, hint="save it as CSV, in UTF-8") from error
-    if not records:
-        raise UsageError(f"{path} holds no records", hint=_ROW)
-
-    factors = np.full(len(records[0]), ONE)  # from real numbers to Q1.14
-    if classes:
-        factors[-1] = 1  # the label is a whole number already
-    return names, np.rint(np.array(records) * factors).astype(np.int16)
-
-
-def _record(row: list[str], where: str, width: int | None, classes: bool) -> list[float]:
-    """Return the values of a row of a CSV file, after checking them.
-
-    where: file and line, for messages. width: how many values there must be; None: 2 or more.
-    classes: whether the label is the number of a class. Raises UsageError.
-    """
-    fits = len(row) == width
-    expected = f"{width}"
-    if width is None:
-        fits = len(row) >= 2
-        expected = "2 or more"
-    if not fits:
-        text = f"{where} must have {expected} values, not {len(row)}"
-        raise UsageError(text, hint=_ROW)
-
-    cells_in_range = row  # those that must be in [-1, 1]
-    if classes:
-        *cells_in_range, label = row
-        is_class = label.strip().isdigit() and int(label) < MAX_DIMENSION
-        if not is_class:
-            number = f"the number of a class, 0 to {MAX_DIMENSION - 1}"
-            raise UsageError(f"{where}: the label must be {number}, not {label.strip()}")
-    for cell in cells_in_range:
-        if not _is_number(cell):
-            raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
-        if abs(float(cell)) > 1:
-            hint = "scale each feature by bounds that you fix beforehand"
-            raise UsageError(f"{where}: values must be in [-1, 1], not {cell.strip()}", hint)
-    return [float(cell) for cell in row]
-
-
-def _is_number(cell: str) -> bool:
-    """Return whether a text is a number, and not nan."""
-    try:
-        return not math.isnan(float(cell))
-    except ValueError:
-        return False
+def _ordered(own: OwnData, time: str) -> OwnData:
+    """Return the same records ordered by device, and within a device by time. time: the column."""
+    keys: list[npt.NDArray[np.generic]] = []
+    if time:
+        try:
+            keys.append(own.table.numbers(time))
+        except UsageError:
+            keys.append(np.array(own.table.texts(time)))  # such as 2026-11-29 12:00
+    if own.owners is not None:
+        keys.append(own.owners)
+    if not keys:
+        return own
+    order = np.lexsort(keys)
+    return replace(
+        own,
+        table=own.table.rows(order),
+        features=own.features[order],
+        labels=None if own.labels is None else own.labels[order],
+        owners=None if own.owners is None else own.owners[order],
+    )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost import datasets
-from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
+from ternhost.datasets import CLASSIFICATION, EVERYTHING, MULTICLASS, Dataset, Selection
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
 from ternhost.privacy import mechanisms
@@ -54,12 +54,16 @@ def noise_card(epsilon: int) -> bytes:
 CLASSES = ("digits", "iris", "wine")
 
 
-def load(name: str) -> Dataset:
-    """Load a data set with classes: one of CLASSES, or the two classes of another one.
+def load(name: str, selection: Selection = EVERYTHING) -> Dataset:
+    """Load a data set with classes: all that there are, or the two of one that is not of CLASSES.
 
-    Raises UsageError if there is no such data set, or if it has no classes.
+    A table of the user's own has all of its classes, unless its schema names a positive one.
+
+    selection: as of `datasets.load`. Raises UsageError if there is no such data set, or if it has no classes.
     """
-    dataset = datasets.load(name, classes=name in CLASSES)
+    is_own = name not in datasets.DATASETS and datasets.own.is_file(name)
+    has_several = name in CLASSES or (is_own and datasets.task_of(name) == MULTICLASS)
+    dataset = datasets.load(name, classes=has_several, selection=selection)
     if dataset.task not in (MULTICLASS, CLASSIFICATION):
         raise UsageError(f"{name} has no classes", hint=f"one of: {', '.join(CLASSES)}")
     return dataset

@@ -20,7 +20,7 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
-from ternhost.datasets import Floats, Holdings, Table
+from ternhost.datasets import EVERYTHING, Floats, Holdings, Selection, Table
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, estimate
@@ -39,6 +39,7 @@ from ternhost.learn.base import (
     require_clients,
     require_everybody,
 )
+from ternhost.learn.data_options import OwnerOptions
 from ternhost.learn.designs import (
     BudgetOptions,
     MechanismOptions,
@@ -49,7 +50,7 @@ from ternhost.learn.designs import (
     stated_epsilon_lines,
 )
 from ternhost.learn.devices import Devices
-from ternhost.options import OptionGroup, option, require
+from ternhost.options import option, require
 from ternhost.privacy.base import MICRO
 from ternhost.text import counted
 
@@ -59,10 +60,9 @@ _what = partial(option, group="what to collect")
 
 
 @dataclass(frozen=True)
-class ClientOptions(OptionGroup):
+class ClientOptions(OwnerOptions):
     """Which clients report, and about what."""
 
-    data: str = _what("flights", metavar="D")
     clients: int = _what(0, shown="all, or 1000 on emulated boards", metavar="N")
     seed: int = _what(1, metavar="S")
 
@@ -84,13 +84,19 @@ class Options(MechanismOptions, BudgetOptions, ClientOptions):
             attributes.range_of(device_class.tau)
 
 
-def load(name: str) -> tuple[Table, int]:
+def load(
+    name: str, selection: Selection = EVERYTHING, *, gives_records: bool = True
+) -> tuple[Table, int]:
     """Load the attributes that clients can report of a data set.
 
     They are the attributes of its table if it has one, otherwise its features without the constant
     feature 1, with which models have their intercept.
 
-    name: the name of the data set, or NAME:PATH for one that is read from a file.
+    name: the name of the data set, NAME:PATH for one that is read from a file, or a table of the
+        user's own.
+    selection: as of `datasets.load`.
+    gives_records: whether tern gives the clients their records. Then they can report every column
+        of a table of the user's own; boards that hold records for training report the features.
     Also returns how many features come before the attributes in the records of boards that were
     filled by `tern board up --data`: 1 for the constant, or 0. Raises UsageError.
     """
@@ -106,7 +112,11 @@ def load(name: str) -> tuple[Table, int]:
             file = Path(path).expanduser()
         return source.table(file), 0
 
-    dataset = datasets.load(name)
+    if kind not in datasets.SOURCES and datasets.own.is_file(name):
+        own_data = datasets.own.load(name, selection)
+        if gives_records or not own_data.schema.label:
+            return own_data.attributes(), 0
+    dataset = datasets.load(name, selection=selection)
     first = 0
     if dataset.feature_names[0] == CONSTANT:
         first = 1
@@ -124,19 +134,21 @@ class ClientData(NamedTuple):
     width: int  # features of a record
 
 
-def client_data_for(name: str, population: Population, data: Table | None) -> ClientData:
+def client_data_for(
+    options: OwnerOptions, population: Population, data: Table | None
+) -> ClientData:
     """Return what clients hold, and where the attributes to collect are in their records.
 
     A record has features and a label. The result says how many features it has (width), and how
     many of them come before the attributes (first).
 
-    name: the name of the data set that they hold.
+    options: they name the data set that clients hold.
     population: the clients.
     data: a table that they hold instead; None: the data set.
     Raises UsageError if there is no such data set, or if its records do not fit on a device.
     """
     if data is None:
-        table, first = load(name)
+        table, first = load(options.data, options.selection, gives_records=population.knows_records)
     else:
         table, first = data, 0
     # Boards that were filled with the data set by themselves hold its constant, too; nobody asks
@@ -194,7 +206,7 @@ class Values(Learner):
         """
         self.options = options
         require_everybody(population, "collecting")
-        self._data = client_data_for(options.data, population, data)
+        self._data = client_data_for(options, population, data)
         self.plan = self.make_plan(self._data.table)
         self.modules = ("collect",)  # of the device library, that boards need
         # A client may be asked for any part of its class: so its budget must suffice for each.

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
+from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Dataset, Holdings, held_out, load
+from ternhost.datasets import Dataset, Holdings
 from ternhost.errors import UsageError
 from ternhost.learn import clustering, estimate
 from ternhost.learn.base import (
@@ -31,6 +32,7 @@ from ternhost.learn.base import (
     require_everybody,
 )
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
+from ternhost.learn.data_options import DataOptions, of_records
 from ternhost.learn.designs import DeviceClass, ReportDesign, by_class
 from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.noise import LABEL, NoiseOptions, to_classify, weakness
@@ -53,15 +55,14 @@ _NOTHING_YET = {
 
 
 @dataclass(frozen=True)
-class Options(NoiseOptions):
-    """Options of protected inference."""
+class Options(NoiseOptions, DataOptions):
+    """Options of protected inference.
 
-    data: str = to_classify("iris", metavar="D")
-    held_out: float = to_classify(
-        0.5,
-        "share of the records that clients get; the rest train the classifier",
-        metavar="SHARE",
-    )
+    Clients get the records that are held out from training the classifier.
+    """
+
+    data: str = of_records("iris", metavar="D")
+    held_out: float | None = of_records(0.5, metavar="SHARE")
     classifier: str | Path | None = to_classify(
         None,
         "directory of a finished run, whose model classifies",
@@ -84,7 +85,6 @@ class Options(NoiseOptions):
 
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or that contradict each other."""
-        require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         clients = self.clients
         require(clients == 0 or clients >= 2, "clients", "2 or more", clients)
@@ -174,15 +174,16 @@ class Infer(Learner):
         options = self.options
         if options.classifier is None:  # a classifier is trained, on all but the held-out records
             if data is None:
-                named = clustering.load(options.data)
-                data = named.divided(held_out(len(named.labels), options.held_out))
+                data = clustering.load(options.data, options.selection)
             self._classifiers = [trained(data)]
             return data
 
         # The user has named a finished run.
         run = LearnedBy.read(options.classifier)
         if data is None and knows_records:
-            data = load(options.data, classes=run.classes > 1)
+            # As that run divided it, so that clients hold what it has held out.
+            selection = options.owners
+            data = datasets.load(options.data, classes=run.classes > 1, selection=selection)
         if data is not None:
             run.require_for(data)
         self._classifiers = run.classifiers(options.score_rounds)

@@ -11,18 +11,15 @@ from tern.wire import MAX_BATCH, MAX_VALUES, SOFTMAX
 from ternhost import datasets
 from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import (
-    CLASSIFICATION,
-    MULTICLASS,
     REGRESSION,
     Dataset,
     Holdings,
     Indices,
 )
-from ternhost.datasets.on_devices import DeviceRecords
-from ternhost.datasets.on_devices import parse as parse_device_records
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, report_summary
+from ternhost.learn.data_options import DataOptions
 from ternhost.learn.designs import (
     BudgetOptions,
     ReportDesign,
@@ -33,17 +30,16 @@ from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
-from ternhost.options import OptionGroup, option, require
+from ternhost.options import option, require
 from ternhost.text import counted
 
 to_learn = partial(option, group="what to learn")
 
 
 @dataclass(frozen=True)
-class ModelOptions(OptionGroup):
+class ModelOptions(DataOptions):
     """Options of every algorithm that learns a linear model."""
 
-    data: str = to_learn("flights", metavar="D")
     model: str = to_learn("", choices=tuple(MODELS), shown="by the labels")
     seed: int = to_learn(1, metavar="S")
 
@@ -74,17 +70,7 @@ class ModelOptions(OptionGroup):
             return self.model
         if self.on_devices is None:
             return SUITED[datasets.task_of(self.data)]
-        if self.on_devices.classes is None:
-            return SUITED[CLASSIFICATION]
-        return SUITED[MULTICLASS]
-
-    @property
-    def on_devices(self) -> DeviceRecords | None:
-        """What is known of records that only the devices know; None if there is a data set.
-
-        Raises UsageError.
-        """
-        return parse_device_records(self.data)
+        return SUITED[self.on_devices.task]
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -147,7 +133,7 @@ class Learning(Learner):
         options = self.options
         dataset = data
         if data is None and options.on_devices is None:
-            dataset = datasets.load(options.data, classes=self.model == "softmax")
+            dataset = options.load(classes=self.model == "softmax")
         elif data is None and self._population.knows_records:
             text = (
                 f"--data {options.data} is for devices with records of their own, "

@@ -27,6 +27,7 @@ from ternhost.learn.attribute_results import attribute_lines, error_lines, squar
 from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Cohort, Learner, Population, report_summary
 from ternhost.learn.collect import client_data_for
+from ternhost.learn.data_options import OwnerOptions
 from ternhost.learn.devices import Devices
 from ternhost.learn.estimate import QUANTILE, sums_of
 from ternhost.learn.fedsum import SumDesign, UnitOptions
@@ -50,10 +51,9 @@ _NOISE_REACH = 8  # standard deviations of the noise for which a symbol has room
 
 
 @dataclass(frozen=True)
-class Options(UnitOptions):
+class Options(UnitOptions, OwnerOptions):
     """Options of means as sums over units."""
 
-    data: str = _what("flights", metavar="D")
     seed: int = _what(1, metavar="S")
     records: int = _what(500, metavar="N")
 
@@ -132,7 +132,7 @@ class Means(Learner):
                 "serve the fleet with 'tern serve values', or collect in runs: tern collect means"
             )
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
-        self._data = client_data_for(options.data, population, data)
+        self._data = client_data_for(options, population, data)
         self._table = self._data.table
 
         # What is protected: units, which are runs of `unit` consecutive records; 0: all records of a

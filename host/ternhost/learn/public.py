@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import Dataset, Indices
+from ternhost.datasets import Dataset, Indices, own, reading
 from ternhost.datasets.base import CONSTANT
-from ternhost.datasets.own import read_csv
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
 from ternhost.text import counted
@@ -69,11 +68,5 @@ def read(path: Path, d: int, constant: bool = True) -> Floats:
     constant: whether the first feature must be the constant 1.
     Raises UsageError if it is not, or if the file cannot be used.
     """
-    rows: Floats = read_csv(path, most=d) / ONE
-    wrong = np.flatnonzero(rows[:, 0] != 1)
-    if constant and wrong.size:
-        text = (
-            f"{path}, record {wrong[0] + 1}: the first of the {d} features must be the constant 1"
-        )
-        raise UsageError(text, "write 1 before the features of each row")
-    return rows
+    features = own.public_features(reading.read(path), d, constant=constant)
+    return features / ONE

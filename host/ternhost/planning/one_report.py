@@ -15,7 +15,6 @@ from typing import Any
 
 from ternhost import datasets
 from ternhost.datasets import Dataset, synthetic
-from ternhost.datasets.own import own
 from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
@@ -85,8 +84,6 @@ def data_of(data: str, model: str | None) -> Dataset:
     synthetic records stand. model: the name of the model that is to be trained, which decides how
     labels are read; None for the one that suits them. Raises UsageError.
     """
-    if data.endswith(_CSV):
-        return own(Path(data), classes=model == "softmax")
     on_devices = datasets.on_devices.parse(data)
     if on_devices is None:
         return datasets.load(data, classes=model == "softmax")

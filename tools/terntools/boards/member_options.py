@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ternhost import datasets
-from ternhost.command import add_option, warn
-from ternhost.datasets import own
+from ternhost.command import add_option
+from ternhost.datasets import EVERYTHING, Selection
 from ternhost.errors import UsageError
 from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import Rows
@@ -218,20 +218,9 @@ def _placeholder(args: argparse.Namespace) -> Rows:
     return np.zeros((1, 2), np.int16)
 
 
-def records_of_file(path: str) -> Rows:
-    """Read the records of a CSV file, and warn if their labels are 0 and 1 instead of -1 and 1.
-
-    Whether labels are class numbers follows from the file. Raises UsageError.
-    """
-    has_classes = own.has_class_numbers(path)
-    rows = own.read_csv(path, classes=has_classes)
-    if not has_classes and own.has_labels_0_and_1(rows):
-        warn(
-            f"the labels in {path} are 0 or 1, not -1 or 1; for logistic regression and "
-            "the SVM 0 means -1, linear regression predicts 0 and 1\n"
-            "  if they are class numbers, for softmax regression, name the last column class"
-        )
-    return rows
+def records_of_file(path: str, selection: Selection = EVERYTHING) -> Rows:
+    """Read the records of a table, all of them, as devices hold them. Raises UsageError."""
+    return datasets.own.load(path, selection).records()
 
 
 def _broker(args: argparse.Namespace) -> Broker | None:

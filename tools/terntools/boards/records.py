@@ -168,16 +168,15 @@ def has_class_numbers(rows: Rows) -> bool:
 
 
 def csv_of(rows: Rows) -> str:
-    """Return records as CSV, as own.read_csv reads it: decimal numbers in [-1, 1].
+    """Return records as CSV, as ternhost.datasets.own reads it: decimal numbers in [-1, 1].
 
-    If the labels are numbers of classes, they are whole numbers, and a first row names the columns.
+    A first row names the columns. If the labels are numbers of classes, they are whole numbers.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     has_classes = has_class_numbers(rows)
-    if has_classes:
-        feature_names = [f"x{number}" for number in range(rows.shape[1] - 1)]
-        writer.writerow([*feature_names, own.CLASS])
+    feature_names = [f"x{number}" for number in range(rows.shape[1] - 1)]
+    writer.writerow([*feature_names, own.CLASS_CODE if has_classes else "label"])
     for row in rows.tolist():
         cells = [f"{value / ONE:.6g}" for value in row]
         if has_classes:
