@@ -1,7 +1,7 @@
 """The record of a thermostat, made from a reading, in integers. MicroPython and CPython.
 
-Seven features: inside, outside, the time of day in two, the heating of the last ten minutes, how
-the temperature has changed in them, and the constant. The label is how it will change in the next
+Seven features: the constant, inside, outside, the time of day in two, the heating of the last ten
+minutes, and how the temperature has changed in them. The label is how it will change in the next
 ten minutes. Each has a public (low, high), fixed by what rooms are like, not by what devices have
 measured: the values that become -1 and 1.
 """
@@ -55,14 +55,14 @@ class Readings:
         self._duty[at] = duty
         self._count += 1
         row = self.row
-        row[0] = scaled(inside, 1500, 2500)
-        row[1] = scaled(outside, -1000, 3000)
-        row[2] = scaled(abs(minute - _DAY // 2), 0, _DAY // 2)  # midnight 1, noon -1
+        row[0] = ONE
+        row[1] = scaled(inside, 1500, 2500)
+        row[2] = scaled(outside, -1000, 3000)
+        row[3] = scaled(abs(minute - _DAY // 2), 0, _DAY // 2)  # midnight 1, noon -1
         # 6 o'clock -1, 18 o'clock 1
-        row[3] = scaled(abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2)
-        row[4] = scaled(sum(self._duty), 0, 100 * AHEAD)
-        row[5] = scaled(change, -CHANGE, CHANGE)
-        row[6] = ONE
+        row[4] = scaled(abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2)
+        row[5] = scaled(sum(self._duty), 0, 100 * AHEAD)
+        row[6] = scaled(change, -CHANGE, CHANGE)
         for j in range(D):
             self._rows[at * D + j] = row[j]
         return label

@@ -8,10 +8,11 @@ axis, and optionally the length of the vector, has four features, all rounded do
     jerk       the mean absolute difference of successive samples
     crossings  how often the samples pass from above the mean to the mean or below it, or back
 
-Several sensors share a row: `a.features(row)`, then `b.features(row, a.d - 1)`. The length is that
-of half the vector, each component rounded down, to fit int16. A feature is scaled from its public
-(low, high) to -1 and 1, clipped, and rounded down to 2**-14; docs/guides/data.md says why no
-bound may come from the devices' data.
+The constant 1 comes before the features, where every record has it. Several sensors share a row and
+its constant: `a.features(row)`, then `b.features(row, a.d)`. The length is that of half the vector,
+each component rounded down, to fit int16. A feature is scaled from its public (low, high) to -1 and
+1, clipped, and rounded down to 2**-14; docs/guides/data.md says why no bound may come from the
+devices' data.
 
 No number exceeds the 31 bits of MicroPython's small ints, which need no allocation. With n <= 256
 samples v and w = v - mean, |w| < 2**16. The mean is taken as 0 first, then as the window's own:
@@ -181,11 +182,11 @@ class Window:
         # (head - tail) & mask is the number of samples in the ring, also where head has wrapped.
         return (self._head - self._tail & self._mask) >= self.n
 
-    def features(self, out: "array[int]", start: int = 0) -> None:
+    def features(self, out: "array[int]", start: int = 1) -> None:
         """Write the features of the oldest window into out[start:], and move on by a hop.
 
-        out: array('h'), Q1.14; the constant 1 comes last. Raises ValueError if no window is full,
-        IndexError if out is too short.
+        out: array('h'), Q1.14; out[0] becomes the constant 1. Raises ValueError if no window is
+        full, IndexError if out is too short.
         """
         if not self.full():
             raise ValueError("no window is full")
@@ -214,5 +215,5 @@ class Window:
             value = min(max(raw[k - start], low), high)
             out[k] = (2 * value - low - high) * _ONE // (high - low)
             k += 1
-        out[k] = _ONE
+        out[0] = _ONE
         self._tail = self._tail + self.hop & self._mask

@@ -90,7 +90,7 @@ def test_features_are_exact():
             for channel in axes + [lengths]:
                 raw += expected(channel)
             assert list(window.raw) == raw, (n, turn)
-            assert list(out) == scaled(raw, axis_scale * 3 + length_scale) + [ONE]
+            assert list(out) == [ONE] + scaled(raw, axis_scale * 3 + length_scale)
 
 
 def test_the_largest_sums_stay_in_bounds():
@@ -169,12 +169,12 @@ def test_each_feature_has_its_own_scale():
     words = Words(3)
     for top in (4000, 20, 0):
         window = Window(16, axes=1, scale=scale)
-        assert window.d == 5  # four features and a constant 1
+        assert window.d == 5  # a constant 1 and four features
         v = [words.between(0, top) for _ in range(16)]
         out = array("h", bytes(2 * 7))
         fill(window, [v])
-        window.features(out, 1)
-        assert list(out) == [0] + scaled(expected(v), scale) + [ONE, 0]
+        window.features(out, 2)
+        assert list(out) == [ONE, 0] + scaled(expected(v), scale) + [0]
 
     # Values at the ends of a range, the widest and the narrowest.
     for low, high, raw in ((-32768, 32767, -32768), (-32768, 32767, 32767), (0, 1, 0), (0, 1, 1)):
@@ -182,7 +182,7 @@ def test_each_feature_has_its_own_scale():
         out = array("h", bytes(2 * 5))
         fill(window, [[raw, raw]])
         window.features(out)
-        assert out[0] == (-ONE if raw == low else ONE)
+        assert out[1] == (-ONE if raw == low else ONE)
 
 
 def test_a_window_of_bad_sizes_is_refused():
@@ -212,15 +212,29 @@ def test_a_scale_needs_a_range_of_at_most_16_bits_for_each_feature():
 
 
 def test_features_need_a_full_window_and_room():
-    # Three axes have 12 features, and a last element is the constant 1: `out` needs 13.
+    # Three axes have 12 features, and the first element is the constant 1: `out` needs 13.
     window = Window(4)
     out = array("h", bytes(2 * 13))
     raises(ValueError, window.features, out)  # no sample yet
     for _ in range(4):
         window.push(1, 2, 3)
     raises(IndexError, window.features, out[:12])
-    raises(IndexError, window.features, out, 1)  # from the second element on
+    raises(IndexError, window.features, out, 2)  # from the third element on
     window.features(out)
+
+
+def test_two_sensors_share_a_row_and_its_constant():
+    """The second sensor writes behind the first, where a row of their features has no gap."""
+    motion, warmth = Window(4, axes=2), Window(8, axes=1, scale=((0, 100),) * 4)
+    fill(motion, [[100, -100, 300, 5], [7, 8, 9, 10]])
+    fill(warmth, [[20, 21, 22, 23, 24, 25, 26, 27]])
+    row = array("h", bytes(2 * (motion.d + warmth.d - 1)))
+    motion.features(row)
+    warmth.features(row, motion.d)
+    default = [(-8192, 8192), (0, 2048), (0, 1024), (0, 1)]
+    of_motion = scaled(list(motion.raw), default * 2)
+    of_warmth = scaled(list(warmth.raw), [(0, 100)] * 4)
+    assert list(row) == [ONE] + of_motion + of_warmth
 
 
 def filled(n=128, **options):

@@ -173,10 +173,10 @@ def test_the_minimal_example_records_samples_with_labels(tmp_path):
     recorder.open(str(board))
     assert recorder.count == 16
     labels = set()
-    row = array("h", [0] * (FEATURES + 1))  # one record: features, the last of them 1, and a label
+    row = array("h", [0] * (FEATURES + 1))  # one record: features, the first of them 1, and a label
     for number in range(recorder.count):
         recorder.read(number, row)
-        *_, constant, label = row
+        constant, *_, label = row
         assert constant == ONE
         labels.add(label)
     assert labels == {-ONE, ONE}, "the button was held, and was not"

@@ -3,6 +3,7 @@
 import re
 import sys
 import types
+from array import array
 from pathlib import Path
 from struct import pack
 
@@ -88,4 +89,6 @@ def test_a_snippet_reads_its_sensor_and_makes_records(snippets, tmp_path, sensor
     recorder.flush()
 
     assert recorder.count == 1
-    assert names["row"][-1] == label
+    record = array("h", bytes(2 * (window.d + 1)))
+    recorder.take(0, record)
+    assert (record[0], record[-1]) == (16384, label), "the constant comes first, the label last"
