@@ -504,7 +504,7 @@ def test_a_shuffler_hides_a_report_among_others():
 
 def test_an_account_is_a_frame_and_a_picture():
     account = ternhost.account(1, rounds=30)
-    assert account.to_frame()["rounds"].tolist() == [1, 3, 10, 30]
+    assert account.to_frame()["rounds"].tolist() == [1, 2, 5, 10, 20, 30]
     assert isinstance(account.plot(), Figure)
 
 

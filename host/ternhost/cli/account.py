@@ -7,31 +7,27 @@ rho (zCDP).
 """
 
 import argparse
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from tern import ledger
-from tern.card import PROJECTION, SUM, Card
 from tern.wire import MAX_DIMENSION
 from ternhost.cli import named
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.extensions import intermediaries
 from ternhost.options import require
-from ternhost.privacy import cards, certify, composing, shuffling, sums
-from ternhost.privacy.base import MICRO, parse_epsilon
-from ternhost.privacy.composing import ReportKind
+from ternhost.privacy import cards, many_reports, shuffling
+from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.guarantee import rounded
+from ternhost.privacy.many_reports import CardReports, Epsilons, LedgerCosts
 from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
 
-_MOST_ROUNDS = 10**6
 _MEANS_LITTLE = 10  # an epsilon above this is said to protect hardly at all
 _OF_A_LEDGER = ("budget", "unit", "records")
 _ANY = "any"  # as in any:2, for whatever mechanism has this epsilon
@@ -87,42 +83,18 @@ def run_account(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class _CardRounds:
-    """A card that a device uses in a number of rounds, one report in each."""
+class _NamedCard:
+    """The reports that a device draws from a card, and the name of the card's mechanism."""
 
     name: str
-    card: Card | None  # None: any mechanism with this cost
-    cost: int  # the certified cost of a value, in millionths of epsilon or rho
-    rounds: int = 1
-
-    @property
-    def card_of_values(self) -> Card | None:
-        """The card, if its symbols stand for values, so that its exact distribution can be used.
-
-        None if there is no card, or one of projections: these are accounted for by their epsilon
-        alone. Raises UsageError for the card of a sum.
-        """
-        if self.card is None or self.card.shape == PROJECTION:
-            return None
-        return certify.valued(self.card)
-
-    def report(self, values: int) -> ReportKind:
-        """Return what accounting has to know of a report of this many values.
-
-        It has the cost that was certified, since a card may claim a larger one.
-        """
-        if self.card is None:
-            return ReportKind(values * self.cost, values=values)
-        kind = ReportKind.of(self.card, values)
-        certified_cost = kind.values * self.cost
-        return replace(kind, cost=certified_cost)
+    reports: CardReports
 
 
-def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
+def _named_cards(args: argparse.Namespace) -> list[_NamedCard]:
     """Load or design the cards that the command line names, and certify them.
 
-    Returns each with its number of rounds. Raises UsageError if there is none, or one without a
-    certified cost, and for options that do not fit.
+    Returns the reports of each. Raises UsageError if there is none, or one without a certified
+    cost, and for options that do not fit.
     """
     if not args.cards:
         hint = f"name a card file or MECHANISM:EPSILON; {_ANY}:2 stands for any mechanism"
@@ -133,32 +105,24 @@ def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
     rounds_by_card = _rounds_of_cards(args.rounds, card_count=len(args.cards))
     named_cards = []
     for name, round_count in zip(args.cards, rounds_by_card, strict=True):
-        named_cards.append(replace(_certified(name, args.k), rounds=round_count))
+        named_cards.append(_certified(name, args.k, round_count))
     return named_cards
 
 
-def _certified(name: str, values: int) -> _CardRounds:
-    """Return the named card with its certified cost.
+def _certified(name: str, values: int, rounds: int) -> _NamedCard:
+    """Return the reports of the named card, with its certified cost.
 
-    values: the number of values in a report. Raises UsageError for a card without a certified cost,
-    and for several values where a report is about all of them at once.
+    values: the number of values in a report. rounds: the number of reports. Raises UsageError for
+    a card without a certified cost.
     """
     mechanism, _, epsilon = name.partition(":")
     if mechanism == _ANY and epsilon:
-        return _CardRounds(name="any mechanism", card=None, cost=parse_epsilon(epsilon))
+        any_of_cost = CardReports(None, parse_epsilon(epsilon), values, rounds)
+        return _NamedCard("any mechanism", any_of_cost)
     card, description = named.card(name)
-    if card.shape >= SUM:
-        require(values == 1, "k", f"1 with {name}, which is about all values", values)
-    measure = cards.measure(card)  # "epsilon" or "rho"
-    certified_cost = description[f"{measure}_certified"]
-    if certified_cost is None:
-        hint = f"'tern card show {name}' shows its distribution"
-        raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
-    return _CardRounds(
-        name=description.get("mechanism", name),
-        card=card,
-        cost=round(certified_cost * MICRO),
-    )
+    certified = description[f"{cards.measure(card)}_certified"]
+    reports = CardReports.of_card(card, certified, values, rounds)
+    return _NamedCard(description.get("mechanism", name), reports)
 
 
 def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
@@ -173,8 +137,7 @@ def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
         must = "a whole number, or with several cards R,R,..."
         raise UsageError(f"--rounds must be {must}, not {text!r}", "such as 1000") from None
     for number in numbers:
-        is_possible = 1 <= number <= _MOST_ROUNDS
-        require(is_possible, "rounds", f"from 1 to {_MOST_ROUNDS:,}", f"{number:,}")
+        many_reports.require_rounds(number)
     if len(numbers) == card_count:
         return numbers
     if len(numbers) == 1:
@@ -182,11 +145,6 @@ def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
     noun = "card" if card_count == 1 else "cards"
     hint = "give one number for all, or one for each CARD"
     raise UsageError(f"--rounds has {len(numbers)} numbers for {card_count} {noun}", hint)
-
-
-def _shuffled(args: argparse.Namespace) -> int:
-    """Return how many reports of a round hide each other behind a shuffler; 0 without one."""
-    return int(args.shuffled or 0)
 
 
 # Many rounds
@@ -198,49 +156,57 @@ def _run_rounds(args: argparse.Namespace) -> int:
     With --shuffled the reports are behind a shuffler; otherwise also the cost to a ledger is
     printed. Returns the exit code.
     """
-    cards_chosen = _cards_in_rounds(args)
     allowed = f"1 to {MAX_DIMENSION} over rounds"
     require(1 <= args.k <= MAX_DIMENSION, "k", allowed, args.k)
-    is_behind_shuffler = args.shuffled is not None
-    ledger_costs = {}
-    if not is_behind_shuffler:
-        ledger_costs = _spent_by_cards(cards_chosen, args)
+    named_cards = _named_cards(args)
+    reports = [card.reports for card in named_cards]
+    ledger_costs = None
+    if args.shuffled is None:
+        unit = None if args.unit is None else parse_unit(args.unit)
+        ledger_costs = many_reports.costs_of_cards(reports, args.delta, unit, args.records)
     _check_plot(args)
 
-    rows = _rows(cards_chosen, args)
-    last_row = rows[-1]
-    epsilon = _least_bound(last_row)
-    card_names = " + ".join(card.name for card in cards_chosen)
+    rows = _rows(reports, args)
+    card_names = " + ".join(card.name for card in named_cards)
     if args.plot:
         _draw_rounds(card_names, rows, args)
-
-    # The result as JSON.
     result = {
         "what": card_names,
-        "cards": [{"what": card.name, "rounds": card.rounds} for card in cards_chosen],
+        "cards": [{"what": card.name, "rounds": card.reports.rounds} for card in named_cards],
         "k": args.k,
-        "rounds": last_row["rounds"],
         "delta": args.delta,
-        **ledger_costs,
-        "rows": rows,
-        "epsilon_pure": last_row["pure"],
-        "epsilon_zcdp": last_row["zcdp"],
-        "epsilon_exact": last_row["exact"],
-        "epsilon": epsilon,
+        **_json_of_rows(rows, args),
     }
-    if is_behind_shuffler:
+    lines = _rounds_lines(card_names, rows, args)
+    if ledger_costs is None:
         result["shuffled"] = args.shuffled
-        result["epsilon_central"] = epsilon
+        result["epsilon_central"] = rows[-1].epsilon
         result |= _conditions()
-
-    # The result as text.
-    lines = _rounds_lines(card_names, rows, epsilon, args)
-    if is_behind_shuffler:
         lines.append(_holds("the local epsilon"))
     else:
+        result = {**_json_of_costs(ledger_costs), **result}
         lines.append(_ledger_words(card_names, ledger_costs))
     print_result(result, "\n".join(lines), args.json)
     return OK
+
+
+def _json_of_rows(rows: Sequence[Epsilons], args: argparse.Namespace) -> dict[str, Any]:
+    """Return the epsilons after growing numbers of rounds, and after all of them, for JSON."""
+    rows_of_json = []
+    for row in rows:
+        epsilons = {"rounds": row.rounds, "pure": row.pure, "zcdp": row.zcdp, "exact": row.exact}
+        if args.shuffled is not None:
+            epsilons["behind"] = row.shuffled
+        rows_of_json.append(epsilons)
+    last_row = rows[-1]
+    return {
+        "rounds": last_row.rounds,
+        "rows": rows_of_json,
+        "epsilon_pure": last_row.pure,
+        "epsilon_zcdp": last_row.zcdp,
+        "epsilon_exact": last_row.exact,
+        "epsilon": last_row.epsilon,
+    }
 
 
 def _check_plot(args: argparse.Namespace) -> None:
@@ -251,16 +217,7 @@ def _check_plot(args: argparse.Namespace) -> None:
         canvas.check_place(Path(args.plot))
 
 
-def _least_bound(row: Mapping[str, Any]) -> float:
-    """Return the best bound in a row of `_rows`. Each bound holds, so the smallest one does."""
-    bounds: list[float] = []
-    for key, bound in row.items():
-        if key != "rounds" and bound is not None:
-            bounds.append(bound)
-    return min(bounds)
-
-
-def _draw_rounds(name: str, rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
+def _draw_rounds(name: str, rows: Sequence[Epsilons], args: argparse.Namespace) -> None:
     """Draw the epsilons against the rounds, into the file of --plot.
 
     name: the names of the cards, for the title. rows: from `_rows`.
@@ -268,113 +225,47 @@ def _draw_rounds(name: str, rows: Sequence[Mapping[str, Any]], args: argparse.Na
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
     title = canvas.plain(name)
-    x_name = "reports of a device"
     if args.shuffled is not None:
-        title += f", {_shuffled(args):,} reports a round"
-        x_name = "rounds"
+        title += f", {args.shuffled:,} reports a round"
     title += f", delta {args.delta:g}"
-    epsilons_by_curve = {}
-    for heading, key in reversed(_columns(rows)):
-        epsilons_by_curve[heading] = [row[key] for row in rows]
-    rounds = [row["rounds"] for row in rows]
-    figure = accounts.epsilons(rounds, x_name, "epsilon", epsilons_by_curve, title)
+    columns = _columns(args)
+    figure = accounts.over_rounds(rows, dict(reversed(columns.items())), title)
     canvas.save(figure, Path(args.plot))
 
 
-def _rows(cards_chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the epsilons after a growing share of the rounds: a row of `_row` for each share.
+def _rows(reports: Sequence[CardReports], args: argparse.Namespace) -> list[Epsilons]:
+    """Return the epsilons after a growing share of the rounds.
 
     A share is, say, a tenth of the rounds of every card, and at least one round of each.
     """
-    allowed = f"{shuffling.LEAST_DELTA:g} or more"
-    require(args.delta >= shuffling.LEAST_DELTA, "delta", allowed, f"{args.delta:g}")
-    is_behind_shuffler = args.shuffled is not None
+    many_reports.require_delta(args.delta)
     rows = []
     with Progress("rounds") as progress:
-        # The central epsilon of a single round can be computed more exactly than that of several.
-        # For every card the computation also raises UsageError if it cannot be shuffled.
-        epsilon_of_one_round = math.inf
-        if is_behind_shuffler:
-            for card in cards_chosen:
-                progress.step(f"one of {card.name}")
-                epsilon_of_one_round = _one_round(card, _shuffled(args), args).epsilon
-
-        most_rounds = max(card.rounds for card in cards_chosen)
-        for rounds in _ladder(most_rounds):
+        if args.shuffled is not None:
+            progress.step("one")
+            many_reports.require_shufflable(reports, args.shuffled, args.delta)
+        most_rounds = max(of_card.rounds for of_card in reports)
+        for rounds in many_reports.ladder(most_rounds):
             progress.step(f"{rounds:,} of {most_rounds:,}")
-            rounds_by_card = []
-            for card in cards_chosen:
-                # The same share of its rounds; -(-a // b) rounds up.
-                rounds_by_card.append(-(-card.rounds * rounds // most_rounds))
-            row = _row(cards_chosen, rounds_by_card, args)
-            is_single_round = row["rounds"] == 1  # then there is only one card
-            if is_behind_shuffler and is_single_round:
-                row["behind"] = min(row["behind"], epsilon_of_one_round)
-            rows.append(row)
+            rows.append(many_reports.epsilons_after(rounds, reports, args.delta, args.shuffled))
     return rows
 
 
-def _row(
-    cards_chosen: Sequence[_CardRounds], rounds_by_card: Sequence[int], args: argparse.Namespace
-) -> dict[str, Any]:
-    """Return the epsilons of a number of rounds of each card, as a row of the table.
+def _columns(args: argparse.Namespace) -> dict[str, str]:
+    """Return the columns of the table, which are the curves of the picture.
 
-    The row has three bounds toward a reader who knows who sent a report ("pure", "zcdp" and
-    "exact"; None where one does not apply), and with --shuffled one behind a shuffler ("behind").
+    They are the names of fields of `Epsilons`, by their headings.
     """
-    local_reports: Counter[ReportKind] = Counter()
-    shuffled_reports: Counter[ReportKind] = Counter()
-    for card, rounds in zip(cards_chosen, rounds_by_card, strict=True):
-        # A report of several values counts as several reports of one value; only a shuffler mixes
-        # whole reports.
-        local_reports[card.report(values=1)] += rounds * args.k
-        whole_report = card.report(args.k).among(_shuffled(args))
-        shuffled_reports[whole_report] += rounds
-    loss = composing.compose(local_reports, args.delta)
-    row = {"rounds": sum(rounds_by_card), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
     if args.shuffled is not None:
-        behind = composing.compose_exactly(shuffled_reports, args.delta)
-        row["behind"] = min(behind, loss.epsilon)  # a shuffler never makes it worse
-    return row
+        behind = f"behind the {_last_intermediary()}"
+        return {"local pure": "pure", "local exact": "exact", behind: "shuffled"}
+    return {"pure": "pure", "zCDP": "zcdp", "exact": "exact"}
 
 
-def _ladder(last: int) -> list[int]:
-    """Return about a dozen numbers of rounds from 1 up to `last`, evenly spaced in the logarithm.
-
-    They have the leading digits 1, 2, 5 or 1, 3; up to 12 all numbers are returned.
-    """
-    if last <= 12:
-        return list(range(1, last + 1))
-    leading_digits = (1, 2, 5) if last <= 10**4 else (1, 3)
-    ladder = []
-    for power in range(7):  # up to _MOST_ROUNDS, 10**6
-        for digit in leading_digits:
-            number = digit * 10**power
-            if number < last:
-                ladder.append(number)
-    return [*ladder, last]
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the columns of the table, which are the curves of the picture: (heading, key of a row).
-
-    rows: from `_rows`. Those of reports behind a shuffler have a column for it.
-    """
-    if "behind" in rows[0]:
-        return [
-            ("local pure", "pure"),
-            ("local exact", "exact"),
-            (f"behind the {_last_intermediary()}", "behind"),
-        ]
-    return [("pure", "pure"), ("zCDP", "zcdp"), ("exact", "exact")]
-
-
-def _rounds_lines(
-    name: str, rows: Sequence[Mapping[str, Any]], epsilon: float, args: argparse.Namespace
-) -> list[str]:
+def _rounds_lines(name: str, rows: Sequence[Epsilons], args: argparse.Namespace) -> list[str]:
     """Return the table of epsilons as lines of text.
 
-    name: the names of the cards. rows: from `_rows`. epsilon: the best bound after all rounds.
+    name: the names of the cards. rows: from `_rows`.
     """
     title = f"{name}: epsilon of a device's reports together"
     if args.k > 1:
@@ -384,23 +275,23 @@ def _rounds_lines(
         counted = "reports"
         bound_name = "epsilon"
     else:
-        title += f", each one of {_shuffled(args):,} that are shuffled"
+        title += f", each one of {args.shuffled:,} that are shuffled"
         counted = "rounds"
         bound_name = "central epsilon"
 
     # The first column is 9 characters wide, each other one at least 11.
-    columns = _columns(rows)
+    columns = _columns(args)
     headings = ""
-    for heading, _key in columns:
+    for heading in columns:
         headings += f"  {heading:>11}"
     lines = [f"{title}:", f"  {counted:>9}{headings}"]
     for row in rows:
-        line = f"  {row['rounds']:>9,}"
-        for heading, key in columns:
+        line = f"  {row.rounds:>9,}"
+        for heading, name_of_bound in columns.items():
             width = max(11, len(heading))
-            line += f"  {_number(row[key]):>{width}}"
+            line += f"  {_number(getattr(row, name_of_bound)):>{width}}"
         lines.append(line)
-    lines.append(f"After all of them the {bound_name} is {_number(epsilon)}.")
+    lines.append(f"After all of them the {bound_name} is {_number(rows[-1].epsilon)}.")
     return lines
 
 
@@ -414,9 +305,9 @@ def _number(bound: float | None) -> str:
 
 def _run_one_round(args: argparse.Namespace) -> int:
     """Print the central epsilon of one report of a device behind a shuffler; return the exit code."""
-    card = _cards_in_rounds(args)[0]  # no more than one is named
+    card = _named_cards(args)[0]  # no more than one is named
     _check_plot(args)
-    bounds = _one_round(card, args.shuffled, args)
+    bounds = card.reports.one_round(args.shuffled, args.delta)
     if args.plot:
         _draw_one_round(card, bounds, args)
     result = {
@@ -435,16 +326,7 @@ def _run_one_round(args: argparse.Namespace) -> int:
     return OK
 
 
-def _one_round(card: _CardRounds, reports: int, args: argparse.Namespace) -> Shuffled:
-    """Return the bounds of one round behind a shuffler.
-
-    reports: how many hide each other. Raises UsageError if the card cannot be
-    accounted for behind a shuffler.
-    """
-    return shuffling.account(card.cost, reports, args.delta, card.card_of_values, args.k)
-
-
-def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
+def _draw_one_round(card: _NamedCard, bounds: Shuffled, args: argparse.Namespace) -> None:
     """Draw the central epsilon against the number of reports, into the file of --plot.
 
     bounds: those of the number of reports that the user has named.
@@ -462,7 +344,7 @@ def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespac
         for reports in sorted(report_counts):
             if 1 <= reports <= shuffling.MOST_REPORTS:
                 progress.step(f"{reports:,}")
-                curve.append(_one_round(card, reports, args))
+                curve.append(card.reports.one_round(reports, args.delta))
     curve.sort(key=attrgetter("reports"))
 
     epsilons_by_curve: dict[str, list[float | None]] = {
@@ -561,168 +443,52 @@ def _run_ledger(args: argparse.Namespace) -> int:
         hint = f"name a CARD, such as {_ANY}:1, or a --budget to divide"
         raise UsageError("what is spent is missing", hint)
     rounds = _rounds_of_cards(args.rounds, card_count=1)[0]
-    micro_epsilon = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
-    total_micro_rho = sums.rho_of(micro_epsilon / MICRO, args.delta)
-
-    all_reports = {ReportKind(total_micro_rho, gaussian=True): 1}
-    ledger_costs = _spent(all_reports, rounds, _unit(args, unit_of_cards=0), args)
-    result = {"what": "all reports", **ledger_costs}
+    budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
+    unit = parse_unit(args.unit or "device")
+    ledger_costs = many_reports.costs_of_budget(budget, rounds, args.delta, unit, args.records)
+    result = {"what": "all reports", **_json_of_costs(ledger_costs)}
     print_result(result, _ledger_words("all reports", ledger_costs), args.json)
     return OK
 
 
-def _unit(args: argparse.Namespace, unit_of_cards: int) -> int:
-    """Return how many records are protected together, as --unit says; 0: all of a device.
-
-    unit_of_cards: the result if that option is not given.
-    """
-    if args.unit is None:
-        return unit_of_cards
-    return parse_unit(args.unit)
+def _json_of_costs(costs: LedgerCosts) -> dict[str, Any]:
+    """Return what reports cost a ledger, for JSON, with what it protects in words."""
+    return {**asdict(costs), "protects": protected(costs.unit)}
 
 
-def _units(args: argparse.Namespace, unit: int) -> int:
-    """Return how many units the --records of a device are; 1 if that option is not given.
-
-    unit: the number of records in a unit; 0 for the whole device. Raises UsageError for a number
-    of records that is not possible, or that would change nothing.
-    """
-    if args.records is None:
-        return 1
-    require(args.records >= 1, "records", "1 or more", args.records)
-    if unit == 0:
-        text = "--records would change nothing: the whole device is protected"
-        raise UsageError(text, "name what is protected, such as --unit record")
-    return -(-int(args.records) // unit)  # rounded up
-
-
-def _spent_by_cards(
-    cards_chosen: Sequence[_CardRounds], args: argparse.Namespace
-) -> dict[str, Any]:
-    """Return what the reports of these cards cost a ledger in rho, in the form of `_spent`.
-
-    Raises UsageError if the cards protect different numbers of records and --unit does not say
-    which of them is meant.
-    """
-    # How many records a card protects together. A card of whole devices (0) fits to all others.
-    units = set()
-    for card_rounds in cards_chosen:
-        if card_rounds.card is not None:
-            units.add(cards.unit_of(card_rounds.card.data))
-    units.discard(0)
-    if len(units) > 1 and args.unit is None:
-        hint = "account for each, or name one with --unit"
-        raise UsageError("these cards protect different units", hint)
-    unit_of_cards = max(units, default=0)
-
-    reports: Counter[ReportKind] = Counter()
-    for card_rounds in cards_chosen:
-        reports[card_rounds.report(args.k)] += card_rounds.rounds
-    ledger_costs = _spent(
-        reports,
-        rounds=sum(reports.values()),
-        unit=_unit(args, unit_of_cards),
-        args=args,
-        hide_presence=unit_of_cards > 0,
-    )
-    if len(cards_chosen) > 1:
-        # The reports of different cards cost differently.
-        ledger_costs["rho_each"] = None
-        ledger_costs["epsilon_each_pure"] = None
-    return ledger_costs
-
-
-def _spent(
-    reports: Mapping[ReportKind, int],
-    rounds: int,
-    unit: int,
-    args: argparse.Namespace,
-    hide_presence: bool = True,
-) -> dict[str, Any]:
-    """Return what reports cost a ledger in rho, and which epsilons that means, for the JSON result.
-
-    A unit is what is protected together: a number of records, or a whole device. The result has the
-    epsilon of a unit and of a device, which holds --records.
-
-    reports: how many reports of each kind a device makes. rounds: into how many equal parts their
-    rho is divided. unit: the number of records in a unit; 0 for the whole device. hide_presence:
-    the reports hide whether a unit is there. Then data without the unit are one step away, and data
-    in which it says something else are two steps away (ledger.md, Neighbours).
-    Raises UsageError for a rho or a number of records that is not possible.
-    """
-    units = _units(args, unit)
-    total_micro_rho = sum(times * report.rho for report, times in reports.items())
-    micro_rho_of_report = total_micro_rho // rounds
-    if micro_rho_of_report == 0:
-        hint = "let each report spend from 0.000001 to 20"
-        raise UsageError("the rho of a report is out of bounds", hint)
-
-    reports_of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
-
-    def epsilon(steps: int) -> float:
-        """Return the epsilon, at --delta, between data that are this many steps apart."""
-        reports_over_steps = composing.for_steps(reports_of_unit, steps)
-        return composing.compose(reports_over_steps, args.delta).epsilon
-
-    # Of a whole device only one epsilon is given, since its presence is no secret.
-    epsilon_content = None
-    epsilon_device_content = None
-    if hide_presence and unit > 0:
-        epsilon_content = epsilon(steps=2)
-        epsilon_device_content = epsilon(steps=2 * units)
-    return {
-        # What each of the reports may cost.
-        "rounds": rounds,
-        "delta": args.delta,
-        "rho": total_micro_rho / MICRO,
-        "rho_each": micro_rho_of_report / MICRO,
-        "epsilon_each_pure": sums.pure_of(micro_rho_of_report) / MICRO,
-        # What is protected, and how.
-        "unit": unit,
-        "protects": protected(unit),
-        "units": units,
-        "epsilon": epsilon(steps=1),
-        "epsilon_content": epsilon_content,
-        "epsilon_device": epsilon(steps=units),
-        "epsilon_device_content": epsilon_device_content,
-    }
-
-
-def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
+def _ledger_words(what: str, costs: LedgerCosts) -> str:
     """Return in words what reports cost a ledger in rho, and what that protects.
 
-    what: the reports in words. spent: the costs and epsilons, from `_spent`.
+    what: the reports in words.
     """
-    protection = f"for {spent['protects']} {_both(spent, 'epsilon')}"
-    lines = [f"{what}: rho {spent['rho']:g} in total, {protection}"]
-    if spent["rho_each"] is not None:
+    of_unit = _both(costs.epsilon, costs.epsilon_content, costs.delta)
+    lines = [f"{what}: rho {costs.rho:g} in total, for {protected(costs.unit)} {of_unit}"]
+    if costs.rho_each is not None:
         lines.append(
-            f"  reports    {spent['rounds']:,} of rho {spent['rho_each']:.4g}; "
-            f"of a pure mechanism each has epsilon {spent['epsilon_each_pure']:.4g}"
+            f"  reports    {costs.rounds:,} of rho {costs.rho_each:.4g}; "
+            f"of a pure mechanism each has epsilon {costs.epsilon_each_pure:.4g}"
         )
 
     # A unit is part of a device: say how the whole device is protected.
-    if spent["units"] > 1:
-        device_epsilons = _both(spent, "epsilon_device")
-        lines.append(f"  device     a whole device has {spent['units']:,} units: {device_epsilons}")
+    if costs.units > 1:
+        of_device = _both(costs.epsilon_device, costs.epsilon_device_content, costs.delta)
+        lines.append(f"  device     a whole device has {costs.units:,} units: {of_device}")
         remark = "what is common to all of its records is protected by no more than that"
-        if spent["epsilon_device"] > _MEANS_LITTLE:
+        if costs.epsilon_device > _MEANS_LITTLE:
             remark += ": hardly at all"
         lines.append(f"             {remark}")
-    elif spent["unit"]:
+    elif costs.unit:
         remark = "a whole device is protected less: --records says how many records it holds"
         lines.append(f"  device     {remark}")
     return "\n".join(lines)
 
 
-def _both(spent: Mapping[str, Any], name: str) -> str:
-    """Return the two epsilons of a unit in words: for whether it was there, and for what it says.
+def _both(presence: float, content: float | None, delta: float) -> str:
+    """Return two epsilons in words: for whether something was there, and for what it says.
 
-    A whole device has only one, since its presence is not hidden. spent: from `_spent`. name:
-    "epsilon" or "epsilon_device", a key of `spent`.
+    content: None of a whole device, whose presence is not hidden.
     """
-    text = f"epsilon {_number(spent[name])} at delta {spent['delta']:g}"
-    content = spent[f"{name}_content"]
+    text = f"epsilon {_number(presence)} at delta {delta:g}"
     if content is None:
         return text
     return f"{text} (that it was there) and {_number(content)} (what it says)"

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ternhost.plots.canvas import DARK, INK, LEGEND, MIDDLE, SHADES, SMALL, legend_above, single
 from ternhost.privacy.guarantee import believed, rounded
+from ternhost.privacy.many_reports import Epsilons
 
 _LINE = 44  # characters of a label below the axis
 
@@ -38,6 +39,20 @@ def epsilons(
     axes.set_title(title, fontsize="medium", pad=40)
     legend_above(axes, columns=2)
     return figure
+
+
+def over_rounds(rows: Sequence[Epsilons], columns: Mapping[str, str], title: str) -> Figure:
+    """Draw the epsilons of a device's reports together, after growing numbers of rounds.
+
+    columns: the names of fields of `Epsilons`, by the names of the curves.
+    """
+    across = "reports of a device"
+    if rows[0].shuffled is not None:
+        across = "rounds"
+    curves: dict[str, list[float | None]] = {}
+    for heading, name in columns.items():
+        curves[heading] = [getattr(row, name) for row in rows]
+    return epsilons([row.rounds for row in rows], across, "epsilon", curves, title)
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figure:
