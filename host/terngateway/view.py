@@ -6,6 +6,7 @@ from typing import Any
 
 from terngateway.tables import StoredAnswer, StoredGateway, read_answers, read_gateways
 from ternhost.extensions import Cells, Gauges, Line, Query, Row, View
+from ternhost.text import counted
 from ternhost.watch import words
 from ternhost.watch.summary import breakdown
 
@@ -57,9 +58,9 @@ class GatewaysView(View):
         if not is_open:
             progress = ""
         elif answer.answered:
-            progress = f"{answer.reports:,} reports, has answered"
+            progress = f"{counted(answer.reports, 'report')}, has answered"
         else:
-            progress = f"{answer.reports:,} reports so far"
+            progress = f"{counted(answer.reports, 'report')} so far"
 
         state = "online" if gateway.online else "offline"
         said = [f"{name} {value}" for name, value in gateway.here.items()]  # about itself

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
     from ternhost.api.statements import write_statement
     from ternhost.learn.schedule import Schedule, Terms
+    from ternhost.planning.years import RoundsForYears
     from ternhost.privacy.matrix import certify
     from ternhost.run.device_model import DeviceModel
     from ternhost.run.status import Status
@@ -57,6 +58,7 @@ _PLACES = {
     "infer": "ternhost.api.runs:infer",
     "list_runs": "ternhost.api.runs:list_runs",
     "plan": "ternhost.api.plans:plan",
+    "RoundsForYears": "ternhost.planning.years:RoundsForYears",
     "resume": "ternhost.api.runs:resume",
     "write_statement": "ternhost.api.statements:write_statement",
     "serve": "ternhost.api.runs:serve",
@@ -102,6 +104,7 @@ __all__ = [
     "Protection",
     "RefusedError",
     "Result",
+    "RoundsForYears",
     "Run",
     "Schedule",
     "Simulated",

@@ -381,7 +381,7 @@ def require(condition: bool, name: str, must: str, value: object) -> None:
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def seconds_of(text: str | float, name: str) -> float:
+def seconds_of(text: Number, name: str) -> float:
     """Return how many seconds a time is, such as 15m, 1h, 1d, 1w or 900.
 
     name: that of the option. Raises UsageError if the text is no time, or a very long one.

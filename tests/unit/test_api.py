@@ -524,6 +524,30 @@ def test_a_plan_is_a_frame_of_numbers_of_devices():
     assert plan.to_frame()["devices"].tolist() == [100, 300]
 
 
+def test_a_plan_is_a_picture():
+    plan = ternhost.plan(FedSGD(data="devices:5"), [100, 300, 1000], runs=2, workers=1)
+    assert isinstance(plan.plot(), Figure)
+
+
+def test_a_plan_of_a_fleet_that_exists_is_a_picture():
+    learner = ternhost.FedSum(data="devices:5", records=20, unit="record", run_epsilon=4)
+    plan = ternhost.plan(learner, 5, runs=2, workers=1)
+    assert isinstance(plan.plot(), Figure)
+
+
+def test_a_plan_over_years_divides_the_epsilon_of_the_run_among_its_rounds():
+    rounds = ternhost.RoundsForYears(1, every="1d", run_epsilon=10)
+    plan = ternhost.plan(FedSGD(data="devices:5"), 100, rounds=rounds, runs=2, workers=1)
+    assert plan["rounds"]["rounds"] == 365
+    assert plan["epsilon"] == plan["rounds"]["epsilon_rho"] < 10
+
+
+def test_a_plan_over_years_refuses_a_learner_with_an_epsilon_of_its_own():
+    rounds = ternhost.RoundsForYears(1, every="1d")
+    with pytest.raises(ternhost.UsageError, match="epsilon"):
+        ternhost.plan(FedSGD(epsilon=3), 100, rounds=rounds)
+
+
 def test_a_plan_refuses_options_of_a_learner_that_it_does_not_use():
     with pytest.raises(ternhost.UsageError):
         ternhost.plan(FedSGD(group=3), 100)

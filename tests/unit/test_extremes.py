@@ -178,6 +178,7 @@ VALID = {
     CARD.distribution: {"value": 0.5},
     ternhost.write_statement: {"what": "mine"},
     ternhost.account: {"card": CARD, "rounds": 2},
+    ternhost.RoundsForYears: {"years": 2, "every": "1h"},
     ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
 }
 # What is not called by users with arguments of their own, or is tried elsewhere in this file.
@@ -202,6 +203,7 @@ ELSEWHERE = {
 WRONG_OF_PLANS = ({"learner": 3}, {"devices": "x"}, {"devices": [1.5]}, {"devices": True})
 WRONG_OF_PLANS += ({"goal": float("nan")}, {"runs": 1.5}, {"runs": 0}, {"workers": 0})
 WRONG_OF_PLANS += ({"on_progress": 3}, {"devices": 0}, {"devices": []}, {"workers": "x"})
+WRONG_OF_PLANS += ({"rounds": 2}, {"rounds": "1h"})
 
 
 @pytest.mark.parametrize("wrong", WRONG_OF_PLANS, ids=str)

@@ -104,7 +104,7 @@ def test_a_fleet_that_exists_is_planned_beside_no_privacy_and_the_device(planned
 
 # Rounds over years
 
-TWO_YEARS = lasting.Lasting(2, "1h", "10")
+TWO_YEARS = lasting.RoundsForYears(2, "1h", "10")
 ROUNDS = 17_532  # hours of two years
 
 
@@ -141,7 +141,7 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
     learn less, so this test would see a difference.
     """
     # Rounds of a year, one in 105,192 s (29 hours), with epsilon 10 for life: 300 rounds.
-    data, rounds = datasets.load("synthetic-logistic"), lasting.Lasting(1, "105192", "10")
+    data, rounds = datasets.load("synthetic-logistic"), lasting.RoundsForYears(1, "105192", "10")
 
     def learned(devices, reports_of_a_device):
         monkeypatch.setattr(lasting, "MOST_OF_A_DEVICE", reports_of_a_device)

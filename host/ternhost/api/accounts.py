@@ -13,6 +13,7 @@ from ternhost.options import Number, Option, require
 from ternhost.privacy import cards, many_reports, shuffling, sums
 from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.many_reports import CardReports, Epsilons
+from ternhost.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ class Account(Epsilons):
         return plots.over_rounds(self.by_round(), columns, f"delta {self.delta:g}")
 
     def __repr__(self) -> str:
-        return f"<Account of {self.rounds:,} reports: epsilon {self.epsilon:g} at {self.delta:g}>"
+        return f"<Account of {counted(self.rounds, 'report')}: epsilon {self.epsilon:g} at {self.delta:g}>"
 
 
 def account(

@@ -14,10 +14,12 @@ from ternhost.learn import fedsum
 from ternhost.learn.designs import BudgetOptions
 from ternhost.learn.learning import ModelOptions
 from ternhost.options import Option, OptionGroup, options_of, shown
-from ternhost.planning import existing, one_report
+from ternhost.planning import existing, one_report, pictures, years
+from ternhost.planning.years import RoundsForYears
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 _GOAL = Option("goal", "", type=float)
 _FROM_LEARNER = ("data", "model", "seed", "epsilon")  # what a plan for new devices takes of it
@@ -34,6 +36,13 @@ class PlanResult(JsonObject):
         """Return the quality of the model by the number of devices, or of rounds. Needs pandas."""
         return frame(self["curve"])
 
+    def plot(self) -> Figure:
+        """Draw the quality of the model by the number of devices, or of rounds.
+
+        It is the mean of the simulated runs, and the bars are one standard error.
+        """
+        return pictures.figure(self._json)
+
     def __repr__(self) -> str:
         return "\n".join(self.lines)
 
@@ -42,6 +51,7 @@ def plan(
     learner: OptionGroup,
     devices: int | Sequence[int] | None = None,
     *,
+    rounds: RoundsForYears | None = None,
     goal: float | None = None,
     runs: int = one_report.RUNS,
     workers: int | None = None,
@@ -53,6 +63,8 @@ def plan(
       model by the number of devices, each of which reports once? Or `FedSum` for a fleet that
       exists: how good is it after each round?
     - devices: the numbers to try; of a fleet that exists, its number
+    - rounds: rounds for years, which each device answers instead of reporting once; the epsilon of
+      a report then follows from theirs, and the learner states none
     - goal: an accuracy, AUC or mean squared error whose number of devices is wanted
     - runs: for each number of devices; workers: processes, None: one for each core
     - on_progress: called with a line of text after each part of the work
@@ -67,18 +79,32 @@ def plan(
             raise UsageError(f"workers must be 1 or more, not {workers}")
     if not callable(tell):
         raise UsageError("on_progress must be a function")
+    if rounds is not None and not isinstance(rounds, RoundsForYears):
+        raise UsageError("rounds must be RoundsForYears, such as RoundsForYears(2, '1h')")
     if isinstance(learner, fedsum.Options):
         count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
         if goal is not None:
             raise UsageError("a plan for a fleet that exists has no goal", "leave goal out")
+        if rounds is not None:
+            text = "a plan for a fleet that exists has no rounds for years"
+            raise UsageError(text, "give FedSGD or Direct, or leave rounds out")
         fleet = existing.Existing(count, learner, runs=run_count, workers=workers)
         result = existing.plan(fleet, tell)
         return PlanResult(tuple(existing.text_lines(result)), result)
 
+    values = _of_learner(learner)
+    numbers_to_try: tuple[int, ...] = one_report.LADDER
+    if rounds is not None:
+        if values["epsilon"] != _default(learner, "epsilon"):
+            text = "with rounds for years the epsilon of a report follows from their run_epsilon"
+            raise UsageError(text, "leave the learner's epsilon out")
+        values["epsilon"] = rounds.epsilon
+        numbers_to_try = years.LADDER
     planned = one_report.Planned(
-        **_of_learner(learner),
+        **values,
+        rounds=rounds,
         goal=_GOAL.normalised(goal),
-        devices=_numbers(devices),
+        devices=_numbers(devices, numbers_to_try),
         runs=run_count,
         workers=workers,
     )
@@ -102,10 +128,18 @@ def _of_learner(learner: OptionGroup) -> dict[str, Any]:
     return values
 
 
-def _numbers(devices: int | Sequence[int] | None) -> tuple[int, ...]:
-    """Return the numbers of devices to try. Raises UsageError for anything else."""
+def _default(learner: OptionGroup, name: str) -> Any:
+    """Return the default of an option of a learner."""
+    return next(option.default for option in options_of(learner) if option.name == name)
+
+
+def _numbers(devices: int | Sequence[int] | None, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of devices to try. Raises UsageError for anything else.
+
+    usual: what None stands for.
+    """
     if devices is None:
-        return one_report.LADDER
+        return usual
     if isinstance(devices, Sequence) and not isinstance(devices, str | bytes):
         return tuple(arguments.whole(number, "devices") for number in devices)
     if not hasattr(devices, "__index__"):

@@ -21,6 +21,7 @@ from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.guarantees import ClassGuarantees, classes_of
 from ternhost.run.plugins import learner_of
+from ternhost.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +114,9 @@ class Result(JsonObject):
         return "\n".join([*learner_of(self).summary(self), *results.privacy_words(self)])
 
     def __repr__(self) -> str:
-        lines = [f"<{type(self).__name__} {self.name}: {self.learner}, {self.reports:,} reports>"]
+        lines = [
+            f"<{type(self).__name__} {self.name}: {self.learner}, {counted(self.reports, 'report')}>"
+        ]
         with suppress(UsageError):  # the package of the learner may not be installed here
             for line in str(self).splitlines():
                 lines.append(f"  {line}")
@@ -121,7 +124,7 @@ class Result(JsonObject):
 
     def _repr_html_(self) -> str:
         """The result as a table of HTML, which notebooks show."""
-        title = f"{self.learner}, {self.reports:,} reports ({self.name})"
+        title = f"{self.learner}, {counted(self.reports, 'report')} ({self.name})"
         rows = ""
         for name, value in self.figures.items():
             rows += f"<tr><th>{escape(name)}</th><td>{value:.4f}</td></tr>"

@@ -27,6 +27,7 @@ from ternhost.privacy.many_reports import CardReports, Epsilons, LedgerCosts
 from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
+from ternhost.text import counted
 
 _MEANS_LITTLE = 10  # an epsilon above this is said to protect hardly at all
 _OF_A_LEDGER = ("budget", "unit", "records")
@@ -142,9 +143,8 @@ def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
         return numbers
     if len(numbers) == 1:
         return numbers * card_count
-    noun = "card" if card_count == 1 else "cards"
     hint = "give one number for all, or one for each CARD"
-    raise UsageError(f"--rounds has {len(numbers)} numbers for {card_count} {noun}", hint)
+    raise UsageError(f"--rounds has {len(numbers)} numbers for {counted(card_count, 'card')}", hint)
 
 
 # Many rounds
@@ -226,7 +226,7 @@ def _draw_rounds(name: str, rows: Sequence[Epsilons], args: argparse.Namespace) 
 
     title = canvas.plain(name)
     if args.shuffled is not None:
-        title += f", {args.shuffled:,} reports a round"
+        title += f", {counted(args.shuffled, 'report')} a round"
     title += f", delta {args.delta:g}"
     columns = _columns(args)
     figure = accounts.over_rounds(rows, dict(reversed(columns.items())), title)
@@ -272,11 +272,11 @@ def _rounds_lines(name: str, rows: Sequence[Epsilons], args: argparse.Namespace)
         title += f", {args.k} values in a report"
     title += f", at delta {args.delta:g}"
     if args.shuffled is None:
-        counted = "reports"
+        column = "reports"
         bound_name = "epsilon"
     else:
         title += f", each one of {args.shuffled:,} that are shuffled"
-        counted = "rounds"
+        column = "rounds"
         bound_name = "central epsilon"
 
     # The first column is 9 characters wide, each other one at least 11.
@@ -284,7 +284,7 @@ def _rounds_lines(name: str, rows: Sequence[Epsilons], args: argparse.Namespace)
     headings = ""
     for heading in columns:
         headings += f"  {heading:>11}"
-    lines = [f"{title}:", f"  {counted:>9}{headings}"]
+    lines = [f"{title}:", f"  {column:>9}{headings}"]
     for row in rows:
         line = f"  {row.rounds:>9,}"
         for heading, name_of_bound in columns.items():
@@ -403,7 +403,7 @@ def _one_round_words(card_name: str, bounds: Shuffled) -> str:
     """Describe the bounds of one round in words, the tightest bound first."""
     lines = [
         f"{card_name}: local epsilon {bounds.local:.8g} per report; "
-        f"central epsilon of {bounds.reports:,} reports behind a shuffler, "
+        f"central epsilon of {counted(bounds.reports, 'report')} behind a shuffler, "
         f"at delta {bounds.delta:g}:"
     ]
 

@@ -13,18 +13,14 @@ from typing import Any
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.fedsum import Options
-from ternhost.learn.judging import TRIVIAL, WORDS
 from ternhost.learn.parameters import MODELS
 from ternhost.options import flag, options_of, require
-from ternhost.planning import existing
+from ternhost.planning import existing, pictures
 from ternhost.planning import years as lasting
 from ternhost.planning.existing import Existing
-from ternhost.planning.one_report import LADDER, RUNS, Planned, data_in_words, plan, text_lines
-from ternhost.planning.years import Lasting
-from ternhost.plots.curves import Curve, Panel, draw
-from ternhost.privacy.units import protected
+from ternhost.planning.one_report import LADDER, RUNS, Planned, plan, text_lines
+from ternhost.planning.years import RoundsForYears
 from ternhost.terminal import Progress
-from ternhost.text import counted
 
 HEADING = "Learn"  # of tern --help
 
@@ -90,12 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
     if isinstance(planned, Existing):
         lines = existing.text_lines(result)
-        make_panel = _panel_of_rounds
     else:
         lines = text_lines(result)
-        make_panel = _panel
     if args.plot:
-        canvas.save(draw([make_panel(result)]), Path(args.plot))
+        canvas.save(pictures.figure(result), Path(args.plot))
     print_result(result, "\n".join(lines), args.json)
     return OK
 
@@ -144,7 +138,7 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
         )
 
     if args.years is not None:
-        rounds = Lasting(args.years, args.every, **_given(args, _OF_A_BUDGET))
+        rounds = RoundsForYears(args.years, args.every, **_given(args, _OF_A_BUDGET))
         epsilon = rounds.epsilon
         device_counts = _device_counts(args.devices, default=lasting.LADDER)
     else:
@@ -199,66 +193,3 @@ def _only_number_of_devices(text: str | None) -> int:
         text = "a plan for a fleet that exists needs one number of --devices"
         raise UsageError(text, f"such as --devices 20; {names} are about such a fleet")
     return numbers[0]
-
-
-def _panel(result: dict[str, Any]) -> Panel:
-    """Return the picture of the model's quality over the number of devices.
-
-    result: from `plan`, for new devices.
-    """
-    measure = result["measure"]
-    private_curve = _curve("private model, 95 % interval", result["curve"], "devices")
-
-    # Horizontal lines to compare with.
-    levels = {"without privacy": result["optimum"], TRIVIAL[measure]: result["baseline"]}
-    if result["goal"]:
-        levels["goal"] = result["goal"]["figure"]
-
-    data = data_in_words(result["data"])
-    title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
-    reports_words = "one report"
-    rounds = result["rounds"]
-    if rounds:  # a plan for years
-        reports_words = counted(rounds["rounds"], "report")
-        title += f" a round, {rounds['run_epsilon']:g} in all"
-    x_name = f"devices, each with {reports_words}"
-    return Panel(title, x_name, WORDS[measure], [private_curve], log_x=True, lines=levels)
-
-
-def _panel_of_rounds(result: dict[str, Any]) -> Panel:
-    """Return the picture of the model's quality over the rounds of a fleet that exists.
-
-    result: from `existing.plan`.
-    """
-    measure = result["measure"]
-    last_round = result["curve"][-1]["rounds"]
-
-    # Curves over the rounds: what is protected is a unit of records.
-    curve_name = f"unit: {protected(result['unit'])}, 95 % interval"
-    curves = [_curve(curve_name, result["curve"], "rounds")]
-    if result["public_curve"]:
-        curves.append(_curve("the same, with public rows", result["public_curve"], "rounds"))
-
-    # Single points to compare with: whole devices are protected, after one round; no privacy.
-    one_round = {"rounds": 1, **result["device_unit"]}
-    curves.append(_curve("unit: device", [one_round], "rounds"))
-    without_privacy = {"rounds": last_round, **result["without_privacy"]}
-    curves.append(_curve("without privacy", [without_privacy], "rounds"))
-
-    data = data_in_words(result["data"])
-    devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
-    title = f"{data}, {devices}, epsilon {result['run_epsilon']:g} in all"
-    levels = {TRIVIAL[measure]: result["baseline"]}
-    return Panel(title, "rounds", WORDS[measure], curves, log_x=True, lines=levels)
-
-
-def _curve(label: str, rows: Sequence[dict[str, Any]], x_key: str) -> Curve:
-    """Return a curve with error bars, from the mean and the interval (low to high) of each row.
-
-    x_key: the key in a row of its position on the x axis.
-    """
-    positions = [row[x_key] for row in rows]
-    means = [row["mean"] for row in rows]
-    below = [row["mean"] - row["low"] for row in rows]
-    above = [row["high"] - row["mean"] for row in rows]
-    return Curve(label, positions, means, (below, above))

@@ -382,7 +382,7 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     interval_has_baseline = low <= baseline <= high
     if interval_has_baseline or not judging.is_better(name, result[name], baseline):
         return [
-            f"  {result['reports']:,} reports at this epsilon do not tell this model from the "
+            f"  {counted(result['reports'], 'report')} at this epsilon cannot tell this model from the "
             "answer that knows no features: the figure is chance; a few boards with many records "
             "each learn with the record as the unit of privacy: --unit record"
         ]

@@ -221,9 +221,9 @@ def text_lines(result: dict[str, Any]) -> list[str]:
             lines.append(_line_of_round(row))
 
     held_records = result["devices"] * result["records"]
-    same = f"the same {held_records:,} records"
+    same = f"the same {counted(held_records, 'record')}"
     if result["distinct"] < held_records:
-        same += f" ({result['distinct']:,} different ones, with replacement)"
+        same += f" ({result['distinct']:,} different, with replacement)"
     without_privacy, device_unit = result["without_privacy"], result["device_unit"]
     return [
         *lines,

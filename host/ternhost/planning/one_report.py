@@ -25,7 +25,7 @@ from ternhost.planning import years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.simulation import default, figure_of, optimal_figures, sgd, simulate
 from ternhost.planning.statistics import enough, interval
-from ternhost.planning.years import EquivalentReports, Lasting
+from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import counted
 
@@ -62,7 +62,7 @@ class Planned:
     runs: int = RUNS
     seed: int = 1
     workers: int | None = None
-    rounds: Lasting | None = None
+    rounds: RoundsForYears | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for numbers that are out of bounds."""
@@ -114,7 +114,7 @@ def _learned(
     """Train once, and return one row with the figure of the model.
 
     devices: how many report. simulated: for each number of devices, the reports that stand
-    for those of years (`Lasting.fewer_equivalent_reports`); empty if each device reports once.
+    for those of years (`RoundsForYears.fewer_equivalent_reports`); empty if each device reports once.
     """
     data = data_of(planned.data, model)
     learner: Learning
@@ -343,11 +343,11 @@ def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
         )
     devices = goal["devices"]
     if devices is None:
-        return f"You need more than {last:,} devices for {figure}."
-    number = f"about {devices:,}"
+        return f"You need more than {counted(last, 'device')} for {figure}."
+    number = f"about {counted(devices, 'device')}"
     if devices <= first:
-        number = f"at most {devices:,}"
-    return f"You need {number} devices for {figure}{_between(goal, first, last)}."
+        number = f"at most {counted(devices, 'device')}"
+    return f"You need {number} for {figure}{_between(goal, first, last)}."
 
 
 def _from(devices: int | None, first: int, last: int) -> str:
@@ -357,10 +357,10 @@ def _from(devices: int | None, first: int, last: int) -> str:
     number of devices that were tried.
     """
     if devices is None:
-        return f"with more than {last:,} devices, if at all"
+        return f"with more than {counted(last, 'device')}, if at all"
     if devices <= first:
-        return f"with {devices:,} devices or fewer"
-    return f"with about {devices:,} devices or more"
+        return f"with {counted(devices, 'device')} or fewer"
+    return f"with about {counted(devices, 'device')} or more"
 
 
 def _between(needed: Row, first: int, last: int) -> str:

@@ -16,7 +16,7 @@ from tern.wire import MAX_ROUND
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn.designs import ReportDesign
-from ternhost.options import require, seconds_of
+from ternhost.options import Number, Option, require, seconds_of
 from ternhost.planning.simulation import sgd
 from ternhost.privacy import certify, sums
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -28,6 +28,12 @@ LADDER = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_00
 # The ways of accounting for privacy loss, by the end of their keys in a result, in words.
 _LEDGERS = {"rho": "in rho", "pure": "in epsilon", "exact": "none"}
 _YEAR = 365.25 * 86_400  # seconds
+_OPTIONS = (
+    Option("years", "", type=float, default=1.0),
+    Option("every", "", default=""),
+    Option("run_epsilon", "", default=""),
+    Option("delta", "", default=""),
+)
 # A run simulates at most so many reports, in all and of each device.
 _MOST_REPORTS = 2_000_000
 MOST_OF_A_DEVICE = 100
@@ -45,21 +51,26 @@ class EquivalentReports:
 
 
 @dataclass(frozen=True)
-class Lasting:
+class RoundsForYears:
     """Rounds for years, which every device answers and pays for from its budget for life.
 
-    years: how long. every: the time between two rounds, such as 15m, 1h, 1d or 1w, or a number of
-    seconds. run_epsilon, delta: all reports together must keep this (epsilon, delta).
+    - years: how long devices report
+    - every: the time from one round to the next: 15m, 1h, 1d, 1w or a number of seconds
+    - run_epsilon, delta: all reports of a device together keep this (epsilon, delta)
+
     Raises UsageError for what no device can do.
     """
 
     years: float
-    every: str
-    run_epsilon: str = "1"
-    delta: str = "1e-6"
+    every: Number
+    run_epsilon: Number = "1"
+    delta: Number = "1e-6"
 
     def __post_init__(self) -> None:
         """Raise UsageError for no rounds, too many rounds, or rounds that cost too little."""
+        for option in _OPTIONS:
+            value = option.normalised(getattr(self, option.name))
+            object.__setattr__(self, option.name, value)
         require(0 < self.years < math.inf, "years", "above 0", self.years)
         rounds = self.years * _YEAR / self.seconds
         require(rounds >= 1, "every", "no longer than --years", self.every)
@@ -67,7 +78,7 @@ class Lasting:
             text = f"{rounds:,.0f} rounds are more than the {MAX_ROUND:,} that a device counts"
             raise UsageError(text, "use a longer --every, or fewer --years")
         if not min(self.costs):
-            text = f"--run-epsilon {self.run_epsilon} leaves {self.rounds:,} rounds less than a millionth each"
+            text = f"--run-epsilon {self.run_epsilon} leaves {counted(self.rounds, 'round')} less than a millionth each"
             raise UsageError(text, "use a longer --every, fewer --years, or a larger --run-epsilon")
 
     @property
@@ -183,7 +194,7 @@ def _variance(design: ReportDesign) -> float:
 
 
 def text_lines(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]:
-    """Return the result of `Lasting.cost_summary` as lines of text.
+    """Return the result of `RoundsForYears.cost_summary` as lines of text.
 
     simulated: the epsilons of the simulated reports, ascending.
     """

@@ -403,7 +403,9 @@ class Run(Closing):
         hint = f"go on with: tern resume {self.files.name}"
         if self.schedule is not None:
             hint = "go on with the same 'tern serve'"
-        text = f"interrupted {where}; the {reports:,} reports so far are safe"
+        text = (
+            f"interrupted {where}; what was reported so far is safe: {counted(reports, 'report')}"
+        )
         return InterruptedByUser(text, hint=hint)
 
     # The end

@@ -8,6 +8,7 @@ from ternhost.privacy.guarantee import rounded
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.store.runs import FINISHED, PREPARING, RUNNING, STOPPED
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
+from ternhost.text import counted
 from ternhost.watch import curves
 from ternhost.watch.fleet_view import (
     allowance,
@@ -59,7 +60,7 @@ def rounds_of_epsilon_run(run: RunView) -> str:
         return "a round"
     if rounds == run.planned:
         return "in the run"
-    return f"in {rounds:,} rounds"
+    return f"in {counted(rounds, 'round')}"
 
 
 def epsilon_of(run: RunView) -> str:
@@ -262,7 +263,7 @@ def refusing(snapshot: Snapshot) -> str | None:
         return None
     reason, count = next(iter(refusals_by_reason.items()))
     asked = last_entry["asked"]
-    who_refuses = f"{count:,} of {asked:,} devices refuse"
+    who_refuses = f"{count:,} of {counted(asked, 'device')} refuse"
     if count >= asked:
         who_refuses = "every device refuses"
     if reason == wire.error_name(wire.ERR_BUDGET):

@@ -17,6 +17,7 @@ from ternhost.run.report.page import (
     guarantee_sentence,
     table,
 )
+from ternhost.text import counted
 
 _MOST = 40  # attributes in the picture of means, and categories in the table
 _MOST_PANELS = 14  # in the picture of frequencies, each of an attribute
@@ -29,11 +30,9 @@ _ERRORS = {"mean_squared_error": "means", "frequency_squared_error": "frequencie
 def page(result: Mapping[str, Any]) -> Page:
     """Return the report of a run that has collected means and frequencies, from its result."""
     title = f"{result['data']}, means and frequencies by {result['algorithm']}"
-    lead = (
-        f"{result['clients']:,} clients told something of themselves. {guarantee_sentence(result)}"
-    )
+    lead = f"{counted(result['clients'], 'client')} told something of themselves. {guarantee_sentence(result)}"
     if "unit" in result:
-        lead = f"{result['clients']:,} devices each told noisy sums. {guarantee_sentence(result)}"
+        lead = f"{counted(result['clients'], 'device')} each told noisy sums. {guarantee_sentence(result)}"
     question_rows = [_question_row(part) for part in result["parts"]]
     return Page(
         title=title,

@@ -22,7 +22,7 @@ from ternhost.run.report.page import (
     guarantee_sentence,
     percent,
 )
-from ternhost.text import as_html, clipped
+from ternhost.text import as_html, clipped, counted
 
 _MODELS = {
     "linear": "linear regression",
@@ -137,7 +137,7 @@ def _gradient_source(result: Mapping[str, Any]) -> str:
     continues_with_descent = bool(result.get("then"))  # whose reports are about single coordinates
     if is_projection and not continues_with_descent:
         # Each report is about all coordinates at once.
-        return f"{reports[0]:,} reports of the last round"
+        return f"{counted(reports[0], 'report')} of the last round"
     return f"{sum(reports):,} reported values of the last round"
 
 
@@ -181,7 +181,7 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 def _lead(result: Mapping[str, Any]) -> str:
     """Write the first paragraph: what was sent, what is guaranteed, and how good the model is."""
     size = result["bytes_per_report"]
-    text = f"{result['reports']:,} reports of {size} bytes each. {guarantee_sentence(result)} "
+    text = f"{counted(result['reports'], 'report')} of {size} bytes each. {guarantee_sentence(result)} "
     name = result["measure"]
     if name is None:
         return text

@@ -13,6 +13,7 @@ from tern.card import PROJECTION, decode
 from ternhost.errors import UsageError
 from ternhost.extensions import EXTENSIONS, View
 from ternhost.store.snapshot import OpenRound, Snapshot, TallyView
+from ternhost.text import counted
 from ternhost.watch import curves, words
 from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, picture, table
@@ -142,8 +143,8 @@ def _why_idle(snapshot: Snapshot) -> str:
 
 def _words(open_round: OpenRound) -> str:
     """Describe the open round in one sentence: its reports, its devices and its time."""
-    line = f"Round {open_round.number:,}: {open_round.reports:,} of the {open_round.wanted:,} reports that end it,"
-    line += f" from {open_round.asked:,} devices asked"
+    line = f"Round {open_round.number:,}: {open_round.reports:,} of {counted(open_round.wanted, 'report')} that end it,"
+    line += f" from {counted(open_round.asked, 'device')} asked"
     open_time = words.time_of(open_round, time.time())
     return f"{line}, {open_time}" if open_time else line
 
