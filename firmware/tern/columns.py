@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 _ONE = const(16384)
 
-# Of a numeric column: its name, then the first and the last step of its bounds, then digits.
+# Of a numeric column: its name, its bounds in steps, and how a value is counted in steps, which is
+# value * times / per; one of the two is 1.
 _LOW = const(1)
 _HIGH = const(2)
-_DIGITS = const(3)
+_TIMES = const(3)
+_PER = const(4)
+
+_REST = "the rest"  # stands for all classes but the positive one, as on the host
 
 
 class Columns:
@@ -44,6 +48,7 @@ class Columns:
         self._label = schema["label"]
         if self._label:
             self._columns.append(self._label)
+        self._positive = schema["positive"]  # the number of the class that is +1, or None
         self._takes_middle = schema["missing"] == "middle"
         self.d = 1
         for i in range(self._feature_columns):
@@ -70,7 +75,7 @@ class Columns:
             value = self._value(count - 1, count, values, named)
             if value is None:
                 return False
-            row[self.d] = _label_of(self._label, value)
+            row[self.d] = self._label_of(value)
         return is_complete
 
     def features(self, row: "array[int]", *values: "Value", **named: "Value") -> bool:
@@ -90,21 +95,24 @@ class Columns:
         if not label:
             text = "the schema has no label"
             raise ValueError(text)
-        if _is_categorical(label):
-            classes = label[1]
-            if len(classes) == 2:
-                return classes[prediction > 0]
+        if not _is_categorical(label):
+            # The label's place between its bounds, from -1 to 1, becomes twice its steps.
+            low = label[_LOW]
+            high = label[_HIGH]
+            steps = (prediction * (high - low) / _ONE + low + high) / 2
+            return steps * label[_PER] / label[_TIMES]
+        classes = label[1]
+        positive = self._positive
+        if positive is None:
             return classes[prediction]
-        # The label's place between its bounds, from -1 to 1, becomes twice its steps.
-        low = label[_LOW]
-        high = label[_HIGH]
-        steps = (prediction * (high - low) / _ONE + low + high) / 2
-        return steps / 10 ** label[_DIGITS]
+        if prediction > 0:
+            return classes[positive]
+        return classes[1 - positive] if len(classes) == 2 else _REST
 
     def _write(self, row, count, values, named):
         """Write the constant and the features; return whether none is missing.
 
-        Middle values may take the place of missing ones. count: of the values that should be there.
+        The middle may take the place of a missing number. count: of the values that should be there.
         """
         if len(values) + len(named) != count:
             self._refuse(count, values, named)
@@ -114,15 +122,15 @@ class Columns:
         for i in range(self._feature_columns):
             column = self._columns[i]
             value = self._value(i, count, values, named)
-            if value is None:
-                is_complete = is_complete and self._takes_middle
+            if value is None and (_is_categorical(column) or not self._takes_middle):
+                is_complete = False
             if not _is_categorical(column):
                 row[at] = 0 if value is None else _scaled(column, value)
                 at += 1
                 continue
             chosen = -1 if value is None else _category(column, value)
             for j in range(len(column[1]) - 1):
-                row[at] = 0 if value is None else _ONE if j == chosen else -_ONE
+                row[at] = _ONE if j == chosen else -_ONE
                 at += 1
         return is_complete
 
@@ -140,6 +148,15 @@ class Columns:
         if value != value:  # nan, which a division of sensor values may give
             return None
         return value
+
+    def _label_of(self, value):
+        """Return the label of a value: -1 or 1 if one class is positive, a class's number, or Q1.14."""
+        if not _is_categorical(self._label):
+            return _scaled(self._label, value)
+        number = _category(self._label, value)
+        if self._positive is None:
+            return number
+        return _ONE if number == self._positive else -_ONE
 
     def _refuse(self, count, values, named):
         """Raise ValueError that says which value is one too many, or which one lacks.
@@ -165,30 +182,28 @@ def _is_categorical(column):
 
 def _category(column, value):
     """Return the number of a category. Raises ValueError if the schema does not have it."""
+    categories = column[1]
     name = str(value)
-    for number in range(len(column[1])):
-        if column[1][number] == name:
+    for number in range(len(categories)):
+        if categories[number] == name:
             return number
+    # Texts that are the same number, such as "1" and "1.0", are the same category.
+    for number in range(len(categories)):
+        try:
+            if float(categories[number]) == float(name):
+                return number
+        except ValueError:  # one of them is no number
+            pass
     text = column[0] + " has no category " + name
     raise ValueError(text)
-
-
-def _label_of(column, value):
-    """Return the label: -1 or 1 (Q1.14) for two classes, else the class's number, or a number."""
-    if not _is_categorical(column):
-        return _scaled(column, value)
-    number = _category(column, value)
-    if len(column[1]) > 2:
-        return number
-    return _ONE if number else -_ONE
 
 
 def _scaled(column, value):
     """Return a number as Q1.14: the low bound becomes -1, the high one 1; rounded down."""
     low = column[_LOW]
     high = column[_HIGH]
-    step = min(max(_steps(column, value), low), high)
-    return ((step - low) - (high - step)) * _ONE // (high - low)
+    steps = min(max(_steps(column, value), low), high)
+    return ((steps - low) - (high - steps)) * _ONE // (high - low)
 
 
 def _steps(column, value):
@@ -201,32 +216,23 @@ def _steps(column, value):
         value = _number(column, value)
     low = column[_LOW]
     high = column[_HIGH]
-    digits = column[_DIGITS]
-    power = 10 ** abs(digits)
-    if isinstance(value, int):
-        return _steps_of_integer(value, low, high, -power if digits < 0 else power)
-    steps = value / power if digits < 0 else value * power
-    # Round only what is within the bounds: an infinite number cannot be rounded.
-    if steps >= high:
-        return high
-    return low if steps <= low else round(steps)
-
-
-def _steps_of_integer(value, low, high, power):
-    """Return what _steps() does for an int, exactly.
-
-    power: how many steps there are in 1, or if it is negative, how many times 1 is in a step.
-    """
-    if power < 0:
-        steps = value // -power
-        rest = value + steps * power
+    times = column[_TIMES]
+    per = column[_PER]
+    if not isinstance(value, int):
+        steps = value * times / per
+        # Round only what is within the bounds: an infinite number cannot be rounded.
+        if steps >= high:
+            return high
+        return low if steps <= low else round(steps)
+    if per > 1:
+        steps = value // per
+        rest = value - steps * per
         # If it is exactly half a step, the even neighbour is nearest.
-        return steps + (2 * rest + (steps & 1) > -power)
-    if value > high // power:
+        return steps + (2 * rest + (steps & 1) > per)
+    # Compare before multiplying, so that the product stays a small int.
+    if value > high // times:
         return high
-    if value < -(-low // power):  # low / power rounded up
-        return low
-    return value * power
+    return low if value < -(-low // times) else value * times  # -(-a // b) is a / b rounded up
 
 
 def _number(column, text):

@@ -20,30 +20,32 @@ def fraction(number):
     return numerator, 10**-power
 
 
-def in_steps(number, digits):
-    """The number divided by the step 10**-digits, as a numerator and a denominator."""
+def in_steps(number, times, per):
+    """The number counted in steps, number * times / per, as a numerator and a denominator."""
     numerator, denominator = fraction(number)
-    if digits < 0:
-        return numerator, denominator * 10**-digits
-    return numerator * 10**digits, denominator
+    return numerator * times, denominator * per
 
 
 def bounds(low, high):
-    """The first and the last step of a column, and its digits."""
+    """L, H, times and per of a column with these bounds."""
+    lowest, highest = fraction(low), fraction(high)
+    if lowest[0] == -lowest[1] and highest[0] == highest[1]:  # -1 and 1
+        return -ONE, ONE, ONE, 1
     digits = 400
     while True:
-        numerator, denominator = in_steps(low, digits)
+        times, per = 10 ** max(0, digits), 10 ** max(0, -digits)
+        numerator, denominator = in_steps(low, times, per)
         first = numerator // denominator
-        numerator, denominator = in_steps(high, digits)
+        numerator, denominator = in_steps(high, times, per)
         last = -(-numerator // denominator)
         if last - first <= MOST:
-            return first, last, digits
+            return first, last, times, per
         digits -= 1
 
 
-def nearest_step(number, digits):
+def nearest_step(number, times, per):
     """The step that is nearest to a number; of two that are equally near, the even one."""
-    numerator, denominator = in_steps(number, digits)
+    numerator, denominator = in_steps(number, times, per)
     step = numerator // denominator
     twice_rest = 2 * (numerator - step * denominator)
     if twice_rest > denominator or (twice_rest == denominator and step % 2):
@@ -51,29 +53,51 @@ def nearest_step(number, digits):
     return step
 
 
-def scaled(number, first, last, digits):
-    step = nearest_step(number, digits)
+def scaled(number, first, last, times, per):
+    """The feature of a number, in Q1.14."""
+    step = nearest_step(number, times, per)
     step = max(first, min(last, step))
     return (2 * step - first - last) * ONE // (last - first)
 
 
+def is_numeric(column):
+    return len(column) == 5
+
+
+def same(value, category):
+    """Whether a value is this category: the same text, or the same number."""
+    if str(value) == category:
+        return True
+    try:
+        return float(value) == float(category)
+    except ValueError:
+        return False
+
+
+def number_of(column, value):
+    """The number of the category. Raises ValueError if there is none."""
+    for number, category in enumerate(column[1]):
+        if same(value, category):
+            return number
+    raise ValueError(column[0])
+
+
 def features_of(column, value):
-    """The features of a column; a missing value takes the middle."""
-    if len(column) == 4:
+    """The features of a column; a missing number takes the middle."""
+    if is_numeric(column):
         return [0 if value is None else scaled(value, *column[1:])]
-    categories = column[1]
-    if value is None:
-        return [0] * (len(categories) - 1)
-    return [ONE if str(value) == category else -ONE for category in categories[:-1]]
+    chosen = number_of(column, value)
+    return [ONE if number == chosen else -ONE for number in range(len(column[1]) - 1)]
 
 
-def label_of(column, value):
-    if len(column) == 4:
+def label_of(schema, value):
+    column = schema["label"]
+    if is_numeric(column):
         return scaled(value, *column[1:])
-    number = column[1].index(str(value))
-    if len(column[1]) > 2:
+    number = number_of(column, value)
+    if schema["positive"] is None:
         return number
-    return (-ONE, ONE)[number]
+    return ONE if number == schema["positive"] else -ONE
 
 
 def record(schema, values):
@@ -81,17 +105,19 @@ def record(schema, values):
 
     Raises ValueError for an unknown category.
     """
-    columns = schema["features"] + [schema["label"]] * (schema["label"] is not None)
-    for column, value in zip(columns, values, strict=True):
-        if len(column) == 2 and value is not None and str(value) not in column[1]:
-            raise ValueError(column[0])
-    row = [ONE]
-    for column, value in zip(schema["features"], values, strict=False):
-        if value is None and schema["missing"] != "middle":
-            return None
-        row += features_of(column, value)
+    columns = list(schema["features"])
     if schema["label"] is not None:
-        if values[-1] is None:
+        columns.append(schema["label"])
+    assert len(columns) == len(values)
+    row = [ONE]
+    for place, column in enumerate(columns):
+        value = values[place]
+        is_label = place == len(schema["features"])
+        takes_middle = schema["missing"] == "middle" and is_numeric(column) and not is_label
+        if value is None and not takes_middle:
             return None
-        row.append(label_of(schema["label"], values[-1]))
+        if is_label:
+            row.append(label_of(schema, value))
+        else:
+            row += features_of(column, value)
     return row

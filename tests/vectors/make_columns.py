@@ -10,8 +10,8 @@ from spec import columns as spec
 
 
 def bounds(case):
-    first, last, digits = spec.bounds(case["low"], case["high"])
-    return {"first": first, "last": last, "digits": digits}
+    names = ("first", "last", "times", "per")
+    return dict(zip(names, spec.bounds(case["low"], case["high"]), strict=True))
 
 
 def record(case):

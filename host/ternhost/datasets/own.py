@@ -187,7 +187,9 @@ def is_of_a_board(table: RawTable) -> bool:
     Its features are called x0, x1 and so on.
     """
     *names, _ = table.columns
-    return table.has_header and names == [f"x{number}" for number in range(len(names))]
+    return (
+        table.has_header and bool(names) and names == [f"x{number}" for number in range(len(names))]
+    )
 
 
 def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> OwnData:
