@@ -10,7 +10,7 @@ from ternhost.learn.fedavg import Options as FedAvgOptions
 from ternhost.learn.fedsgd import Options as FedSGDOptions
 from ternhost.learn.schedule import Schedule
 from ternhost.options import seconds_of
-from ternhost.planning.one_report import data_of
+from ternhost.planning import records
 from ternhost.run.options import RunOptions
 
 MICRO = 1_000_000
@@ -68,7 +68,7 @@ def test_only_learning_can_do_without_a_data_set(command, tern):
 
 
 def test_synthetic_records_stand_for_those_of_the_devices_in_a_plan():
-    assert data_of("devices:20", None).dimension == 20
+    assert records.load("devices:20")[0].dimension == 20
 
 
 # --epsilons

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GOAL = Option("goal", "", type=float)
-_FROM_LEARNER = ("data", "model", "seed", "epsilon")  # what a plan for new devices takes of it
+# What a plan for new devices takes of a learner.
+_RECORDS = ("by", "time", "held_out")
+_FROM_LEARNER = ("data", *_RECORDS, "model", "seed", "epsilon")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,10 +61,11 @@ def plan(
 ) -> PlanResult:
     """Estimate by simulation what devices can learn, as `tern plan` does.
 
-    - learner: `FedSGD` or `Direct`, of which data, model, seed and epsilon count: how good is the
-      model by the number of devices, each of which reports once? Or `FedSum` for a fleet that
-      exists: how good is it after each round?
-    - devices: the numbers to try; of a fleet that exists, its number
+    - learner: `FedSGD` or `Direct`, of which only the records (data, by, time, held_out), model,
+      seed and epsilon count: how good is the model by the number of devices, each of which reports
+      once? Or `FedSum` for a fleet that exists: how good is it after each round?
+    - devices: the numbers to try; of a fleet that exists, its number, which may be left out if
+      the data say which device holds which records
     - rounds: rounds for years, which each device answers instead of reporting once; the epsilon of
       a report then follows from theirs, and the learner states none
     - goal: an accuracy, AUC or mean squared error whose number of devices is wanted
@@ -82,7 +85,9 @@ def plan(
     if rounds is not None and not isinstance(rounds, RoundsForYears):
         raise UsageError("rounds must be RoundsForYears, such as RoundsForYears(2, '1h')")
     if isinstance(learner, fedsum.Options):
-        count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
+        count = None
+        if devices is not None:
+            count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
         if goal is not None:
             raise UsageError("a plan for a fleet that exists has no goal", "leave goal out")
         if rounds is not None:
@@ -114,8 +119,7 @@ def plan(
 
 def _of_learner(learner: OptionGroup) -> dict[str, Any]:
     """Return what a plan for new devices takes of a learner. Raises UsageError for another one."""
-    is_planned = isinstance(learner, BudgetOptions) and isinstance(learner, ModelOptions)
-    if not is_planned:
+    if not (isinstance(learner, BudgetOptions) and isinstance(learner, ModelOptions)):
         text = f"there is no plan for {type(learner).__name__}"
         raise UsageError(text, "give FedSGD or Direct, or FedSum for a fleet that exists")
     for option in options_of(learner):
@@ -123,8 +127,9 @@ def _of_learner(learner: OptionGroup) -> dict[str, Any]:
         if option.name not in _FROM_LEARNER and value != option.default:
             text = f"a plan takes no {option.name} of its learner"
             raise UsageError(text, f"it takes {', '.join(_FROM_LEARNER)}")
-    values = {name: getattr(learner, name) for name in _FROM_LEARNER}
+    values = {name: getattr(learner, name) for name in _FROM_LEARNER if name not in _RECORDS}
     values["model"] = values["model"] or None
+    values["selection"] = learner.selection
     return values
 
 

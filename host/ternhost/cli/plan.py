@@ -12,6 +12,7 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.learn.data_options import DataOptions
 from ternhost.learn.fedsum import Options
 from ternhost.learn.parameters import MODELS
 from ternhost.options import flag, options_of, require
@@ -34,14 +35,18 @@ _SUMMARY = "estimate by simulation how many devices a good model needs, or what 
 _EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
     tern plan --data devices:20 --epsilon 2 --goal 0.8
     tern plan --devices 20 --records 500 --run-epsilon 4 --data sample.csv
+    tern plan --data my.csv --by home --run-epsilon 4
     tern plan --years 2 --every 1h --run-epsilon 10"""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern plan` to the commands."""
     parser = add_command(subparsers, "plan", _SUMMARY, _EXAMPLE, run)
-    # What --data names resembles the records of the devices. `planning.simulation.data_of` loads it.
+    # What --data names resembles the records of the devices. `planning.records.load` loads it.
     add_option(parser, "--data D", default=Planned.data)
+    add_option(parser, "--by COLUMN", shown="the schema's, or none")
+    add_option(parser, "--time COLUMN", shown="the schema's, or none")
+    add_option(parser, "--held-out SHARE", shown="the schema's, or 0.1", type=float)
     ladders = (
         f"{LADDER[0]} to {LADDER[-1]}; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}"
     )
@@ -127,9 +132,10 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None
 def _planned(args: argparse.Namespace) -> Planned | Existing:
     """Return what the options ask to plan: a fleet that exists, or a new one."""
     population = {"data": args.data, "seed": args.seed}
+    selection = _given(args, ("by", "time", "held_out"))
     if _is_of_a_fleet(args):
         fleet_options = _given(args, (*_OF_A_FLEET, *_OF_A_BUDGET))
-        options = Options(**population, **fleet_options, model=args.model or "")
+        options = Options(**population, **selection, **fleet_options, model=args.model or "")
         return Existing(
             devices=_only_number_of_devices(args.devices),
             options=options,
@@ -153,6 +159,7 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
         devices=device_counts,
         workers=args.workers,
         rounds=rounds,
+        selection=DataOptions(data=args.data, **selection).selection,
         **population,
     )
 
@@ -182,11 +189,13 @@ def _device_counts(text: str | None, default: tuple[int, ...]) -> tuple[int, ...
         raise UsageError(f"--devices must be whole numbers, not {text!r}", hint=hint) from None
 
 
-def _only_number_of_devices(text: str | None) -> int:
-    """Return the number of devices of a fleet that exists.
+def _only_number_of_devices(text: str | None) -> int | None:
+    """Return the number of devices of a fleet that exists; None if the option is left out.
 
-    text: the value of --devices. Raises UsageError unless it is one number.
+    text: the value of --devices. Raises UsageError for several numbers.
     """
+    if text is None:
+        return None
     numbers = _device_counts(text, default=())
     if len(numbers) != 1:
         names = " and ".join(map(flag, (*_OF_A_FLEET, *_OF_A_BUDGET)))

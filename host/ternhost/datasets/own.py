@@ -161,13 +161,17 @@ def load(path: str | Path, selection: Selection = EVERYTHING) -> OwnData:
 
     The result is kept until either file changes. Raises UsageError.
     """
+    return _load(Path(path).expanduser(), selection, versions(path))
+
+
+def versions(path: str | Path) -> tuple[object, ...]:
+    """Return what changes when a table or the schema beside it is written, as a key of caches."""
     file = Path(path).expanduser()
-    beside = file.with_suffix(SUFFIX)
-    return _load(file, selection, _version(file), _version(beside))
+    return _version(file), _version(file.with_suffix(SUFFIX))
 
 
 @lru_cache(maxsize=4)
-def _load(file: Path, selection: Selection, *_versions: object) -> OwnData:
+def _load(file: Path, selection: Selection, _versions: object) -> OwnData:
     """Read a table and the schema beside it. The versions make the cache forget old files."""
     return of_table(reading.read(file), Schema.beside(file), selection)
 

@@ -18,11 +18,12 @@ from ternhost.learn import judging
 from ternhost.learn.base import Population
 from ternhost.learn.fedsum import FedSum, Options
 from ternhost.learn.optimum import fit
-from ternhost.learn.parameters import MODELS, SUITED
+from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
 from ternhost.options import require
+from ternhost.planning import records
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
-from ternhost.planning.one_report import RUNS, data_in_words, data_of
+from ternhost.planning.one_report import RUNS
 from ternhost.planning.simulation import default, figure_of, fleet_of, rounds, simulate
 from ternhost.planning.statistics import grouped, interval, pick
 from ternhost.privacy.base import parse_epsilon
@@ -38,12 +39,15 @@ _MOST_RECORDS = 10_000_000
 class Existing:
     """A fleet, and the options of FedSum on it.
 
-    devices: their number. options: those of FedSum; for its `data` see `data_of`. runs: how often
-    training is simulated. workers: as in `run_cells`. Raises UsageError for an option
-    that makes no sense.
+    - devices: their number; None for the devices that the records name as their owners
+    - options: those of FedSum; for its `data` see `records.load`
+    - runs: how often training is simulated
+    - workers: as in `run_cells`
+
+    Raises UsageError for an option that makes no sense.
     """
 
-    devices: int
+    devices: int | None
     options: Options
     runs: int = RUNS
     workers: int | None = None
@@ -55,22 +59,29 @@ class Existing:
         parse_epsilon(epsilon, option="--run-epsilon")
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         most = _MOST_RECORDS // self.options.records
-        require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
+        if self.devices is not None:
+            require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
-            hint = (
-                f"use a smaller --unit, or: tern plan --epsilon {epsilon} --devices {self.devices}"
-            )
+            hint = f"use a smaller --unit, or leave it out: tern plan --epsilon {epsilon}"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
         """The data set, and the name of the model: by default the one that suits the labels."""
         options = self.options
-        data = data_of(options.data, options.model or None)
-        model = options.model
-        if not model:
-            model = SUITED[data.task]
-        return data, model
+        return records.load(options.data, options.model or None, options.selection)
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices. Raises UsageError if neither the user nor the records tell it."""
+        if self.devices is not None:
+            return self.devices
+        data, _ = self.loaded
+        if data.owners is None:
+            text = "a plan for a fleet that exists needs the number of its devices"
+            hint = "such as --devices 20; or name the column of a table that says it: --by COLUMN"
+            raise UsageError(text, hint)
+        return records.owner_count(data)
 
     def learner(self, seed: int, public: str = "") -> FedSum:
         """Return FedSum for this fleet, with the records dealt to the devices.
@@ -80,8 +91,8 @@ class Existing:
         """
         data, model = self.loaded
         options = replace(self.options, seed=seed, public=public, model=model)
-        learner = FedSum(options, Population(clients=self.devices, knows_records=False), data)
-        learner.holdings = learner.deal(data, self.devices, again=True)
+        learner = FedSum(options, Population(clients=self.device_count, knows_records=False), data)
+        learner.holdings = learner.deal(data, self.device_count, again=True)
         return learner
 
 
@@ -110,16 +121,16 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     data, model = existing.loaded
     holdings = existing.learner(seed).holdings
     assert holdings is not None
-    records = holdings.order
-    same_records = replace(data, features=data.features[records], labels=data.labels[records])
-    nothing_held_out = np.zeros(len(records), np.bool_)
+    held = holdings.order
+    same_records = replace(data, features=data.features[held], labels=data.labels[held])
+    nothing_held_out = np.zeros(len(held), np.bool_)
     for_training = same_records.divided(nothing_held_out)
     weights = fit(MODELS[model], for_training, TrainingPlan.regularisation)
     figures = judging.figures(data, MODELS[model], weights)
     plain = next(iter(figures.values()))  # the first one is the most telling
 
     learner = default(
-        data, existing.devices, seed, model, epsilon=str(existing.options.run_epsilon)
+        data, existing.device_count, seed, model, epsilon=str(existing.options.run_epsilon)
     )
     return [{"plain": plain, "device": figure_of(simulate(learner, seed))}]
 
@@ -162,14 +173,15 @@ def plan(
         "data": options.data,
         "d": data.dimension,
         "model": model,
-        "devices": existing.devices,
+        "devices": existing.device_count,
         "records": options.records,
+        "held": len(holdings.order),
         "distinct": len(np.unique(holdings.order)),
         "unit": parse_unit(options.unit),
         "run_epsilon": float(options.run_epsilon),
         "delta": float(options.delta),
         "measure": measure,
-        "judged": len(data.test),
+        **records.facts(data, model),
         "runs": existing.runs,
         "baseline": judging.baselines(data, MODELS[model])[measure],
         "without_privacy": interval(without_privacy, limits),
@@ -203,11 +215,11 @@ def text_lines(result: dict[str, Any]) -> list[str]:
     """Return the result of `plan` as lines of text: a table by rounds, then what to compare."""
     measure = result["measure"]
     devices = counted(result["devices"], "device")
-    records = counted(result["records"], "record")
+    of_records = counted(result["records"], "record")
     judged = counted(result["judged"], "other record")
     lines = [
-        f"{result['model']} model of {data_in_words(result['data'])} ({result['d']} features), {devices} of {records}, "
-        f"judged on {judged};",
+        f"{result['model']} model of {records.in_words(result['data'])} ({result['d']} features), "
+        f"{devices} of {of_records}, judged on {judged};",
         f"(epsilon {result['run_epsilon']:g}, delta {result['delta']:g}) of the run protects "
         f"{protected(result['unit'])}:",
         f"      rounds  {judging.WORDS[measure]}, mean of {result['runs']} runs, standard error "
@@ -220,7 +232,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         for row in result["public_curve"]:
             lines.append(_line_of_round(row))
 
-    held_records = result["devices"] * result["records"]
+    held_records = result["held"]
     same = f"the same {counted(held_records, 'record')}"
     if result["distinct"] < held_records:
         same += f" ({result['distinct']:,} different, with replacement)"
@@ -230,6 +242,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         f"  {same} without privacy:  {_figure(without_privacy)}",
         f"  unit device, epsilon {result['run_epsilon']:g}, one report each:  {_figure(device_unit)}",
         f"  {judging.TRIVIAL[measure]}:  {result['baseline']:.4f}",
+        *records.doubts(result),
     ]
 
 

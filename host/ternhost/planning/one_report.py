@@ -9,21 +9,19 @@ set or on synthetic ones. The result is a curve: for each number of devices how 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ternhost import datasets
-from ternhost.datasets import Dataset, synthetic
-from ternhost.errors import UsageError
+from ternhost.datasets import Selection
+from ternhost.datasets.selection import EVERYTHING
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.learning import Learning
-from ternhost.learn.parameters import MODELS, SUITED
+from ternhost.learn.parameters import MODELS
 from ternhost.options import require
-from ternhost.planning import years
+from ternhost.planning import records, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
-from ternhost.planning.simulation import default, figure_of, optimal_figures, sgd, simulate
+from ternhost.planning.simulation import default, figure_of, sgd, simulate
 from ternhost.planning.statistics import enough, interval
 from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
@@ -34,7 +32,6 @@ RUNS = 8
 # A model is called useful after this part of the way from the answer that ignores the features to
 # the best model without privacy.
 MOST_OF_THE_WAY = 0.9
-_CSV = ".csv"  # the end of the name of a file of records
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Planned:
     """The options of a simulation: the records, the model, and the epsilon of a report.
 
     - epsilon: that of a report, as text
-    - data: the records, as of `data_of`
+    - data, selection: the records, as of `records.load`
     - model: the name of the model; None for the one that suits the labels
     - goal: the figure that the user wants to reach, such as an accuracy; None for none
     - devices: the numbers of devices to try
@@ -63,6 +60,7 @@ class Planned:
     seed: int = 1
     workers: int | None = None
     rounds: RoundsForYears | None = None
+    selection: Selection = EVERYTHING
 
     def __post_init__(self) -> None:
         """Raise UsageError for numbers that are out of bounds."""
@@ -74,34 +72,6 @@ class Planned:
         most = max(self.devices)
         must = f"numbers of {MOST_SIMULATED:,} or less"
         require(most <= MOST_SIMULATED, "devices", must, f"{most:,}")
-
-
-@lru_cache(maxsize=2)
-def data_of(data: str, model: str | None) -> Dataset:
-    """Return the records to plan with: those of a CSV file, of a data set, or synthetic ones.
-
-    data: the path of a file FILE.csv, the name of a data set, or devices:FEATURES, for which
-    synthetic records stand. model: the name of the model that is to be trained, which decides how
-    labels are read; None for the one that suits them. Raises UsageError.
-    """
-    on_devices = datasets.on_devices.parse(data)
-    if on_devices is None:
-        return datasets.load(data, classes=model == "softmax")
-    if model == "softmax" or on_devices.classes is not None:
-        hint = "name a data set, or a file of records that resemble the devices': --data FILE.csv"
-        raise UsageError("synthetic records have two classes", hint)
-    if on_devices.features < 2:
-        raise UsageError("synthetic records have 2 features or more", "such as --data devices:20")
-    if model == "linear":
-        return synthetic.linear(d=on_devices.features)
-    return synthetic.logistic(d=on_devices.features)
-
-
-def data_in_words(data: str) -> str:
-    """Return in words what a plan was made with. data: as of `data_of`."""
-    if datasets.on_devices.parse(data) is not None:
-        return "synthetic records"
-    return Path(data).name
 
 
 def _learned(
@@ -116,7 +86,7 @@ def _learned(
     devices: how many report. simulated: for each number of devices, the reports that stand
     for those of years (`RoundsForYears.fewer_equivalent_reports`); empty if each device reports once.
     """
-    data = data_of(planned.data, model)
+    data, _ = records.load(planned.data, model, planned.selection)
     learner: Learning
     if simulated:
         equivalent = simulated[devices]
@@ -143,10 +113,7 @@ def plan(
     how many devices are needed for which figure. progress: called with a line of text after each
     part of the work. Raises UsageError.
     """
-    data = data_of(planned.data, planned.model)
-    model = planned.model
-    if not model:
-        model = SUITED[data.task]
+    data, model = records.load(planned.data, planned.model, planned.selection)
     measure = judging.measure(data)
     _require_reachable(planned.goal, measure)
 
@@ -160,7 +127,8 @@ def plan(
     curve = _curve(planned, model, simulated, judging.limits(measure), progress)
 
     baseline = judging.baselines(data, MODELS[model])[measure]
-    optimum = optimal_figures(data, model)[measure]
+    facts = records.facts(data, model)
+    held = max(planned.devices)
     # The baseline, which ignores the features, is beaten where even the worse end of the interval
     # is better than it.
     larger_is_better = judging.is_better(measure, 1, 0)
@@ -170,7 +138,7 @@ def plan(
     goal = None
     if planned.goal is not None:
         goal = reached(curve, planned.goal, sign)
-    most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
+    most_of_the_way = baseline + MOST_OF_THE_WAY * (facts["optimum"] - baseline)
     return {
         "data": planned.data,
         "d": data.dimension,
@@ -179,7 +147,9 @@ def plan(
         "rounds": costs_of_rounds,
         "measure": measure,
         "baseline": baseline,
-        "optimum": optimum,
+        **facts,
+        "held": held,
+        "distinct": min(held, facts["available"]),
         "runs": planned.runs,
         "curve": curve,
         "beats_baseline": _needed(curve, baseline, sign, worse_bound),
@@ -290,7 +260,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
     rounds = result["rounds"]
     figure = judging.WORDS[result["measure"]]
     trivial = judging.TRIVIAL[result["measure"]]
-    data = f"{data_in_words(result['data'])} ({result['d']} features)"
+    data = f"{records.in_words(result['data'])} ({result['d']} features)"
     if datasets.on_devices.parse(result["data"]) is not None:
         data = (
             f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
@@ -310,11 +280,15 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         numbers = f"{row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
         lines.append(f"  {row['devices']:>10,}  {numbers}")
     lines.append(f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}")
+    lines.append(
+        f"  from {counted(result['distinct'], 'different record')}, judged on {result['judged']:,} others"
+    )
+    doubts = records.doubts(result)
 
     # The answer: how many devices the goal of the user needs, or else two usual goals.
     first, last = curve[0]["devices"], curve[-1]["devices"]
     if result["goal"]:
-        return [*lines, _answer(result, first, last)]
+        return [*lines, _answer(result, first, last), *doubts]
     if trivial != "guessing":
         trivial = f"the {trivial}"
     beats = _from(result["beats_baseline"], first, last)
@@ -325,6 +299,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         f"It beats {trivial} by more than noise {beats}.",
         f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the "
         f"model without privacy, {reaches}.",
+        *doubts,
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ternhost.learn.judging import TRIVIAL, WORDS
-from ternhost.planning.one_report import data_in_words
+from ternhost.planning import records
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import protected
 from ternhost.text import counted
@@ -36,7 +36,7 @@ def _over_devices(result: Mapping[str, Any]) -> Panel:
     if result["goal"]:
         levels["goal"] = result["goal"]["figure"]
 
-    data = data_in_words(result["data"])
+    data = records.in_words(result["data"])
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
     reports_words = "one report"
     rounds = result["rounds"]
@@ -65,7 +65,7 @@ def _over_rounds(result: Mapping[str, Any]) -> Panel:
     without_privacy = {"rounds": last_round, **result["without_privacy"]}
     curves.append(Curve.of("without privacy", [without_privacy], "rounds", "mean"))
 
-    data = data_in_words(result["data"])
+    data = records.in_words(result["data"])
     devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
     title = f"{data}, {devices}, epsilon {result['run_epsilon']:g} in all"
     levels = {TRIVIAL[measure]: result["baseline"]}

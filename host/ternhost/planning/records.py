@@ -1,0 +1,134 @@
+"""The records that a plan is made with: which ones they are, and what so few of them can show."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ternhost import datasets
+from ternhost.datasets import REGRESSION, Dataset, Selection, own, synthetic
+from ternhost.datasets.selection import EVERYTHING
+from ternhost.errors import UsageError
+from ternhost.learn import judging
+from ternhost.learn.optimum import optimum
+from ternhost.learn.parameters import MODELS, SUITED
+from ternhost.learn.training import TrainingPlan
+from ternhost.text import counted
+
+_FEW = 1_000  # fewer records to learn from than this are said to be few
+_FEW_TO_JUDGE = 200
+
+
+def load(
+    data: str, model: str | None = None, selection: Selection = EVERYTHING
+) -> tuple[Dataset, str]:
+    """Return the records to plan with, and the name of the model.
+
+    data: the path of a table, the name of a data set, or devices:FEATURES, for which synthetic
+    records stand, as for a schema. model: the name of the model that is to be trained; None for the
+    one that suits the labels. selection: as of `datasets.load`. Raises UsageError.
+    """
+    versions = own.versions(data) if own.is_file(data) else ()
+    return _load(data, model, selection, versions)
+
+
+@lru_cache(maxsize=2)
+def _load(
+    data: str, model: str | None, selection: Selection, _versions: object
+) -> tuple[Dataset, str]:
+    """Do the work of `load`. The versions of files make the cache forget old ones."""
+    on_devices = datasets.on_devices.parse(data)
+    if on_devices is None:
+        chosen = model or SUITED[datasets.task_of(data)]
+        dataset = datasets.load(data, classes=chosen == "softmax", selection=selection)
+        _require_different_labels(dataset)
+        return dataset, chosen
+
+    selection.require_no_columns(data)
+    if model == "softmax" or on_devices.classes is not None:
+        hint = "name a data set, or a file of records that resemble the devices': --data FILE.csv"
+        raise UsageError("synthetic records have two classes", hint)
+    if on_devices.features < 2:
+        raise UsageError("synthetic records have 2 features or more", "such as --data devices:20")
+    chosen = model or SUITED[on_devices.task]
+    if chosen == SUITED[REGRESSION]:
+        return synthetic.linear(d=on_devices.features), chosen
+    return synthetic.logistic(d=on_devices.features), chosen
+
+
+def _require_different_labels(dataset: Dataset) -> None:
+    """Raise UsageError if all records to learn from have the same label."""
+    labels = dataset.labels[dataset.training]
+    if not len(labels) or (labels != labels[0]).any():
+        return
+    label = "the same label"
+    if dataset.classes:
+        number = int(labels[0])
+        if dataset.task != datasets.MULTICLASS:
+            number = int(labels[0] > 0)
+        label = f"the label {dataset.classes[number]}"
+    text = f"all {counted(len(labels), 'record')} to learn from have {label}: there is nothing to learn"
+    raise UsageError(text, "use records with different labels, or name another label in the schema")
+
+
+def owner_count(dataset: Dataset) -> int:
+    """Return how many devices hold records to learn from, as the data set says."""
+    assert dataset.owners is not None
+    return len(np.unique(dataset.owners[dataset.training]))
+
+
+def in_words(data: str) -> str:
+    """Return in words what a plan was made with. data: as of `load`."""
+    if datasets.on_devices.parse(data) is not None:
+        return "synthetic records"
+    return Path(data).name
+
+
+def facts(dataset: Dataset, model: str) -> dict[str, Any]:
+    """Return how many records a plan has, and what they can show at best, for JSON.
+
+    model: its name. "optimum" is the figure of the model without privacy, and "optimum_interval" its
+    95 % interval on records like those that judge it; None for a single one, from which no interval
+    follows.
+    """
+    measure = judging.measure(dataset)
+    number = MODELS[model]
+    weights = optimum(number, dataset, TrainingPlan.regularisation)
+    judged = len(dataset.test)
+    interval = None
+    if judged > 1:
+        interval = judging.intervals(dataset, number, weights)[measure]
+    return {
+        "optimum": judging.figures(dataset, number, weights)[measure],
+        "optimum_interval": interval,
+        "available": len(dataset.training),
+        "judged": judged,
+    }
+
+
+def doubts(result: Mapping[str, Any]) -> list[str]:
+    """Return sentences about how uncertain a plan from few records is; none for many records.
+
+    result: that of a plan, with `facts`, and with the number of records that all devices hold.
+    """
+    lines = []
+    available = result["available"]
+    if available < min(_FEW, result["held"]):
+        lines.append(
+            f"There are only {counted(available, 'record')} to learn from, so that several simulated "
+            "devices hold the same one. Other records may need more devices, or fewer."
+        )
+    judged, interval = result["judged"], result["optimum_interval"]
+    if judged < _FEW_TO_JUDGE:
+        line = f"Only {counted(judged, 'record')} judged the models"
+        if interval:
+            low, high = interval
+            figure = judging.WORDS[result["measure"]]
+            line += (
+                f". On other records, the {figure} without privacy may be anything from "
+                f"{low:.2f} to {high:.2f}"
+            )
+        lines.append(f"{line}.")
+    return lines

@@ -1,0 +1,165 @@
+"""`tern plan` with a table of the user's own: which records it uses, and what it says of few ones."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+import ternhost
+from ternhost import FedSGD, FedSum
+from ternhost.cli import main
+from ternhost.errors import UsageError
+from ternhost.planning import records
+
+FEW_RUNS = "--runs 2 --workers 1"
+ROWS = 60
+
+
+def written(folder, labels, name="my.csv"):
+    """A table of a few records with these labels, in turns, and a schema beside it."""
+    rng = np.random.default_rng(1)
+    temperatures = rng.uniform(0, 40, ROWS)
+    lines = ["home,temperature,state"]
+    for row, temperature in enumerate(temperatures):
+        lines.append(f"h{row % 3},{temperature:.1f},{labels[row % len(labels)]}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+def described(table, label, extra=""):
+    """The schema of such a table; `label` is the text of the label's table."""
+    table.with_suffix(".toml").write_text(
+        f'label = "state"\nleave_out = ["home"]\n{extra}\n'
+        f"[columns.temperature]\nlow = 0\nhigh = 40\n\n[columns.state]\n{label}\n"
+    )
+    return str(table)
+
+
+@pytest.fixture
+def two_classes(tmp_path):
+    """A table of two classes, by name."""
+    return described(written(tmp_path, ["open", "shut"]), 'categories = ["open", "shut"]')
+
+
+@pytest.fixture
+def three_classes(tmp_path):
+    """A table of three classes, none of which is named as the positive one."""
+    return described(written(tmp_path, ["a", "b", "c"]), 'categories = ["a", "b", "c"]')
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """A table whose label is a number."""
+    return described(written(tmp_path, ["1", "2", "7"]), "low = 0\nhigh = 10")
+
+
+def planned(words):
+    """The result of `tern plan` as JSON."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["plan", *words.split(), *FEW_RUNS.split(), "--json"]) == 0
+    return json.loads(printed.getvalue())
+
+
+def test_a_plan_for_new_devices_takes_a_table(two_classes):
+    result = planned(f"--data {two_classes} --devices 10,100")
+    assert [row["devices"] for row in result["curve"]] == [10, 100]
+
+
+def test_a_plan_tells_how_many_different_records_it_used(two_classes):
+    result = planned(f"--data {two_classes} --devices 10,20000")
+    assert result["distinct"] + result["judged"] == ROWS
+
+
+def test_fewer_devices_than_records_use_a_record_each(two_classes):
+    assert planned(f"--data {two_classes} --devices 10")["distinct"] == 10
+
+
+def test_the_held_out_share_of_a_plan_is_that_of_the_option(two_classes):
+    result = planned(f"--data {two_classes} --devices 10 --held-out 0.5")
+    assert result["judged"] == pytest.approx(ROWS / 2, abs=1)
+
+
+def test_a_plan_from_few_records_says_how_far_its_figures_may_be_off(two_classes):
+    result = planned(f"--data {two_classes} --devices 1000")
+    low, high = result["optimum_interval"]
+    assert low < result["optimum"] <= high
+    assert len(records.doubts(result)) == 2
+
+
+def test_a_plan_from_many_records_has_no_doubts():
+    result = planned("--data synthetic-logistic --devices 100")
+    assert records.doubts(result) == []
+
+
+def test_three_classes_are_planned_with_softmax_regression(three_classes):
+    assert planned(f"--data {three_classes} --devices 30")["model"] == "softmax"
+
+
+def test_a_model_of_two_classes_asks_which_of_three_is_positive(three_classes, tern):
+    words = f"plan --data {three_classes} --devices 30 --model logistic"
+    assert "positive" in tern(*words.split(), code=UsageError.exit_code).err
+
+
+def test_a_numeric_label_is_planned_with_linear_regression(numbers):
+    result = planned(f"--data {numbers} --devices 30")
+    assert (result["model"], result["measure"]) == ("linear", "squared_error")
+
+
+@pytest.mark.parametrize("model", ["logistic", "softmax"])
+def test_a_model_of_classes_refuses_a_numeric_label(numbers, model, tern):
+    words = f"plan --data {numbers} --devices 30 --model {model}"
+    assert "--model" in tern(*words.split(), code=UsageError.exit_code).err
+
+
+@pytest.mark.parametrize("kind", ["--devices 30", "--devices 5 --records 6"])
+def test_a_single_class_is_nothing_to_learn(tmp_path, kind, tern):
+    table = described(written(tmp_path, ["open"]), 'categories = ["open", "shut"]')
+    refused = tern("plan", "--data", table, *kind.split(), code=UsageError.exit_code)
+    assert "open" in refused.err
+
+
+def test_a_fleet_that_exists_needs_a_number_of_devices_or_their_column(two_classes, tern):
+    words = f"plan --data {two_classes} --run-epsilon 2"
+    refused = tern(*words.split(), code=UsageError.exit_code)
+    assert "--devices" in refused.err
+    assert "--by" in refused.err
+
+
+def test_a_changed_schema_is_read_again(two_classes, tmp_path):
+    before, _ = records.load(two_classes)
+    schema = tmp_path / "my.toml"
+    schema.write_text(schema.read_text().replace("high = 40", "high = 80"))
+    after, _ = records.load(two_classes)
+    assert (before.features[:, 1] > after.features[:, 1]).all()
+
+
+def test_a_schema_alone_is_planned_with_synthetic_records(numbers):
+    schema = numbers.replace(".csv", ".toml")
+    result = planned(f"--data {schema} --devices 30")
+    assert (result["d"], result["model"]) == (2, "linear")
+
+
+def test_a_plan_in_python_takes_the_records_of_its_learner(two_classes):
+    learner = FedSGD(data=two_classes, held_out=0.5)
+    result = ternhost.plan(learner, [10, 30], runs=2, workers=1)
+    assert result["judged"] == pytest.approx(ROWS / 2, abs=1)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5, 11])
+@pytest.mark.parametrize("kind", ["--devices 1,50", "--devices 4 --records 3 --run-epsilon 8"])
+def test_a_table_of_few_rows_is_planned_or_refused(tmp_path, rows, kind):
+    """Neither ends in an exception of another kind, whatever the labels are."""
+    labels = ["open", "shut", "shut"]
+    table = described(written(tmp_path, labels), 'categories = ["open", "shut"]')
+    text = (tmp_path / "my.csv").read_text()
+    (tmp_path / "my.csv").write_text("\n".join(text.splitlines()[: rows + 1]))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        code = main(["plan", "--data", table, *kind.split(), *FEW_RUNS.split()])
+    assert code in (0, UsageError.exit_code)
+
+
+def test_a_plan_in_python_needs_the_devices_of_a_fleet_or_their_column(two_classes):
+    with pytest.raises(UsageError, match="number of its devices"):
+        ternhost.plan(FedSum(data=two_classes, records=5, run_epsilon=4), runs=2, workers=1)
