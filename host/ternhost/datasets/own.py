@@ -52,6 +52,7 @@ class OwnData:
 
     - features, labels: n x d and n, as of `Dataset`; labels of classes are the classes' numbers
     - owners: for each record the number of its device, from 0; None if no column says it
+    - missing_rows: how many rows of the file are left out, since a value in them is missing
     """
 
     table: RawTable
@@ -61,6 +62,7 @@ class OwnData:
     labels: npt.NDArray[np.int16] | None
     owners: Indices | None
     owner_names: tuple[str, ...]
+    missing_rows: int = 0
 
     def dataset(self, *, classes: bool) -> Dataset:
         """Return the records as a data set for models.
@@ -200,7 +202,10 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> Ow
     """Apply a schema to a table; None: the one that a table in [-1, 1] needs. Raises UsageError."""
     if schema is None:
         schema = plain_schema(table)
-    table = _without_missing(table, schema)
+    _require_columns(table, schema)
+    complete = _without_missing(table, schema)
+    missing_rows = len(table) - len(complete)
+    table = complete
     columns = []
     if not is_of_a_board(table):
         columns.append(np.full((len(table), 1), ONE, np.int16))
@@ -219,8 +224,22 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> Ow
         labels=_labels(table, schema),
         owners=owners,
         owner_names=owner_names,
+        missing_rows=missing_rows,
     )
     return _ordered(own, selection.time or schema.time)
+
+
+def _require_columns(table: RawTable, schema: Schema) -> None:
+    """Raise UsageError for a column of the schema that the table does not have."""
+    places = {column.name: schema.line_of(column.name) for column in schema.columns}
+    if schema.device:
+        places.setdefault(schema.device, schema.place_of("device"))
+    if schema.time:
+        places.setdefault(schema.time, schema.place_of("time"))
+    for name, place in places.items():
+        if name not in table.columns:
+            hint = f"its columns are: {', '.join(table.columns)}"
+            raise UsageError(f"{place}: {table.name} has no column {name!r}", hint)
 
 
 def plain_schema(table: RawTable) -> Schema:
@@ -281,11 +300,14 @@ def _in_range(table: RawTable, name: str) -> Floats:
 
 def _plain_label(table: RawTable, name: str) -> Column:
     """Return the column of the label of a table without a schema."""
-    texts = table.texts(name)
+    classes = sorted(set(table.texts(name)) - {""})
     try:
-        numbers = table.numbers(name)
+        numbers = table.numbers(name, missing=("",))
+        numbers = numbers[~np.isnan(numbers)]
     except UsageError:
-        return Categorical(name, tuple(sorted(set(texts))))
+        if len(classes) > MAX_DIMENSION:
+            raise
+        return Categorical(name, tuple(classes))
     if np.isin(numbers, (-1, 1)).all():
         return Categorical(name, ("-1", "1"))
     is_whole = bool((numbers == np.rint(numbers)).all())
@@ -302,7 +324,9 @@ def _without_missing(table: RawTable, schema: Schema) -> RawTable:
     """Return the table without the rows that have a missing value which must not be missing."""
     is_complete = np.ones(len(table), bool)
     for column in schema.columns:
-        leaves_out = schema.rows_with_missing == LEAVE_OUT or isinstance(column, Categorical)
+        # A table without a label is collected from, and a category that is missing has no number.
+        needs_category = isinstance(column, Categorical) and not schema.label
+        leaves_out = schema.rows_with_missing == LEAVE_OUT or needs_category
         if leaves_out or column.name == schema.label:
             is_complete &= ~np.isin(table.texts(column.name), schema.missing)
     if not is_complete.any():

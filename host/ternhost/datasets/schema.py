@@ -1,185 +1,30 @@
 """Schemas: what the columns of a table mean, and how they become features of records.
 
 A schema is the file my.toml beside the table my.csv. The host scales the table by it, and boards
-scale what their sensors measure by the same file (`Schema.for_board`; tern.columns).
-
-A numeric column has public bounds, low and high, which become -1 and 1. All computing is in
-integers. A value v is counted in steps of the column: V = round(v * times / per), clipped to whole
-numbers L .. H, which are the bounds in steps. Then the feature is (2 V - L - H) 2**14 // (H - L),
-in Q1.14. The step is a power of ten, the smallest one for which H - L is below 2**16; for the
-bounds -1 and 1 it is 2**-14 itself, so that such values are kept as they are.
+scale what their sensors measure by the same file (`Schema.for_board`; tern.columns). How a column
+becomes features is in `ternhost.datasets.columns`.
 """
 
 import json
-import math
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets.base import (
-    CLASSIFICATION,
-    MULTICLASS,
-    REGRESSION,
-    REST,
-    Fixed,
-    expand,
-)
-from ternhost.datasets.reading import RawTable
+from ternhost.datasets import schema_file
+from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION, REST
+from ternhost.datasets.columns import Categorical, Column, Numeric, Steps, normal
+from ternhost.datasets.schema_file import COLUMNS, Notes
+from ternhost.datasets.toml_text import TomlText, key_text
 from ternhost.errors import UsageError
+from ternhost.files import storage_errors, write_file
+
+__all__ = ["LEAVE_OUT", "MIDDLE", "SUFFIX", "Categorical", "Column", "Numeric", "Schema", "Steps"]
 
 SUFFIX = ".toml"
 LEAVE_OUT, MIDDLE = "leave out", "middle"  # what becomes of rows with a missing value
-_MOST_STEPS = 65_535  # of a column, so that no product on a board exceeds 31 bits
-_LARGEST_BOUND = Decimal("1e15")
-_KEYS: dict[str, Any] = {
-    "label": str,
-    "positive": str,
-    "device": str,
-    "time": str,
-    "held_out": (int, Decimal),
-    "missing": list,
-    "rows_with_missing": str,
-    "leave_out": list,
-    "columns": dict,
-}
-
-
-class Steps(NamedTuple):
-    """How a value becomes a whole number of steps: round(value * times / per), then clipped."""
-
-    low: int
-    high: int
-    times: int
-    per: int
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A column of numbers.
-
-    - low, high: its public bounds, in the unit of the column
-    - unit: in words, for people
-    - computed: whether the bounds come from the records themselves, so that they are not private
-    """
-
-    name: str
-    low: Decimal
-    high: Decimal
-    unit: str = ""
-    computed: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for bounds that are no interval."""
-        for bound in (self.low, self.high):
-            if not bound.is_finite() or abs(bound) > _LARGEST_BOUND:
-                raise UsageError(f"the bounds of {self.name} must be numbers below 1e15 in size")
-        if self.low >= self.high:
-            text = (
-                f"the bounds of {self.name} are {self.low} and {self.high}: low must be below high"
-            )
-            raise UsageError(text)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The names of the features that the column becomes."""
-        return (self.name,)
-
-    @cached_property
-    def steps(self) -> Steps:
-        """How values are counted in steps."""
-        if self.low == -1 and self.high == 1:
-            return Steps(-ONE, ONE, ONE, 1)
-        # The smallest power of ten for which there are not too many steps.
-        exponent = math.floor(((self.high - self.low) / _MOST_STEPS).log10())
-        while True:
-            step = Decimal(1).scaleb(exponent)
-            low = math.floor(self.low / step)
-            high = math.ceil(self.high / step)
-            if high - low <= _MOST_STEPS:
-                break
-            exponent += 1
-        return Steps(low, high, times=10 ** max(0, -exponent), per=10 ** max(0, exponent))
-
-    def scale(self, values: npt.ArrayLike) -> Fixed:
-        """Return values (n) as features (n) in Q1.14; nan becomes the middle of the bounds, 0."""
-        numbers = np.asarray(values, np.float64)
-        steps = self.steps
-        counted = np.clip(np.rint(numbers * steps.times / steps.per), steps.low, steps.high)
-        is_known = ~np.isnan(counted)
-        whole = np.where(is_known, counted, 0).astype(np.int64)
-        scaled = (2 * whole - steps.low - steps.high) * ONE // (steps.high - steps.low)
-        return np.where(is_known, scaled, 0).astype(np.int16)
-
-    def for_board(self) -> list[Any]:
-        """Return the column as a board reads it (storage.md)."""
-        return [self.name, *self.steps]
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """A column of categories, whose names are public.
-
-    - categories: all of them; a category's number is its position
-    - computed: whether they come from the records themselves, so that they are not private
-    """
-
-    name: str
-    categories: tuple[str, ...]
-    computed: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for categories that cannot be told apart, or are too many."""
-        if len(set(self.categories)) < len(self.categories) or len(self.categories) < 2:
-            raise UsageError(f"{self.name} needs two or more different categories")
-        if len(self.categories) > MAX_DIMENSION:
-            text = f"{self.name} has {len(self.categories)} categories"
-            raise UsageError(text, f"at most {MAX_DIMENSION}; leave the column out if it is a name")
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The names of the features that the column becomes: one for each category but the last."""
-        return tuple(f"{self.name}={category}" for category in self.categories[:-1])
-
-    def codes(self, table: RawTable, missing: Sequence[str] = ()) -> Fixed:
-        """Return the number of the category in each row of a table (n); -1 for a missing one.
-
-        Texts that are the same number, such as 1 and 1.0, are the same category. Raises UsageError
-        for a text that is no category, with its line.
-        """
-        code_of = {_normal(category): code for code, category in enumerate(self.categories)}
-        code_of |= dict.fromkeys(missing, -1)
-        codes = np.empty(len(table), np.int16)
-        for row, text in enumerate(table.texts(self.name)):
-            code = code_of.get(text)
-            if code is None:
-                code = code_of.get(_normal(text))
-            if code is None:
-                where = table.where(row, self.name)
-                hint = f"its categories are: {', '.join(self.categories)}"
-                raise UsageError(f"{where}: {text!r} is no category", hint)
-            codes[row] = code
-        return codes
-
-    def expand(self, codes: npt.ArrayLike) -> Fixed:
-        """Return the numbers of categories (n) as features (n x categories - 1) in Q1.14."""
-        return expand(codes, len(self.categories))
-
-    def for_board(self) -> list[Any]:
-        """Return the column as a board reads it (storage.md)."""
-        return [self.name, list(self.categories)]
-
-
-Column = Numeric | Categorical
+_NO_NOTES: Notes = {}
 
 
 @dataclass(frozen=True)
@@ -210,23 +55,68 @@ class Schema:
     name: str = field(default="the schema", compare=False)
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a schema that contradicts itself."""
+        """Raise UsageError for a schema that contradicts itself, with the line to change."""
         names = [column.name for column in self.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"{self.line_of(name)}: there are two columns {name}")
+            if name in self.leave_out:
+                text = (
+                    f"{self.place_of('leave_out')}: {name} is left out, and has a table of its own"
+                )
+                raise UsageError(text, f"delete it here, or delete {_table(name)}")
         if self.label and self.label not in names:
-            text = (
-                f"{self.name}: the label {self.label} has no table [columns.{toml_key(self.label)}]"
-            )
-            raise UsageError(text, f"it has: {', '.join(names)}")
+            text = f"{self.place_of('label')}: the label {self.label} has no {_table(self.label)}"
+            raise UsageError(text, f"one of: {', '.join(names)}; or add the table")
         if self.rows_with_missing not in (LEAVE_OUT, MIDDLE):
-            text = f'{self.name}: rows_with_missing must be "{LEAVE_OUT}" or "{MIDDLE}"'
-            raise UsageError(text)
-        if self.positive:
-            classes = self.classes
-            if self.positive not in classes:
-                text = f"{self.name}: positive = {self.positive!r} is no class of {self.label!r}"
-                raise UsageError(text, f"its classes are: {', '.join(classes) or 'none'}")
+            text = f"{self.place_of('rows_with_missing')}: rows_with_missing is neither of the two"
+            raise UsageError(text, f'rows_with_missing = "{LEAVE_OUT}", or = "{MIDDLE}"')
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise UsageError(f"{self.place_of('held_out')}: held_out must be above 0 and below 1")
+        self._check_positive()
+        self._check_features()
+        self._check_missing()
+
+    def _check_positive(self) -> None:
+        """Raise UsageError if the positive class is none; name it as its label's column does."""
+        if not self.positive:
+            return
+        place = self.place_of("positive")
+        if not self.classes:
+            text = f"{place}: there are no classes of which {self.positive!r} could be one"
+            hint = "name a label whose column has categories, or leave positive out"
+            raise UsageError(text, hint)
+        for name in self.classes:
+            if normal(name) == normal(self.positive):
+                object.__setattr__(self, "positive", name)  # such as 1 for 1.0
+                return
+        text = f"{place}: {self.positive!r} is no class of {self.label}"
+        raise UsageError(text, f"one of: {', '.join(self.classes)}")
+
+    def _check_features(self) -> None:
+        """Raise UsageError if there is no feature, or more than a record can have."""
         if not self.features:
-            raise UsageError(f"{self.name} leaves no column as a feature")
+            hint = "add a table such as [columns.temperature] for each feature"
+            raise UsageError(f"{self.name} leaves no column as a feature", hint)
+        count = 1  # the constant
+        for column in self.features:
+            count += len(column.features) if self.label else 1
+            if count > MAX_DIMENSION:
+                text = f"{self.line_of(column.name)}: with {column.name} there are {count} features"
+                hint = f"a record has at most {MAX_DIMENSION}, the constant included: leave columns out"
+                raise UsageError(text, hint)
+
+    def _check_missing(self) -> None:
+        """Raise UsageError if a category also stands for a missing value."""
+        for column in self.columns:
+            if isinstance(column, Categorical):
+                for category in column.categories:
+                    if category in self.missing:
+                        place = self.line_of(column.name, "categories")
+                        text = (
+                            f"{place}: {category!r} is a category, and stands for a missing value"
+                        )
+                        raise UsageError(text, "delete it here, or from missing")
 
     @property
     def features(self) -> tuple[Column, ...]:
@@ -281,15 +171,25 @@ class Schema:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a schema from its file. Raises UsageError with the line that is wrong."""
-        file = Path(path)
-        try:
-            text = file.read_text(encoding="utf-8-sig")
-            values = tomllib.loads(text, parse_float=Decimal)
-        except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror}") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, ArithmeticError, ValueError) as error:
-            raise UsageError(f"{file} is no TOML: {error}") from error
-        return cls(**_fields(values, file.name), text=text, name=file.name)
+        file = TomlText.read(Path(path))
+        return cls(**schema_file.fields_of(file), text=file.text, name=file.name)
+
+    def write(self, path: str | Path, notes: Notes = _NO_NOTES) -> None:
+        """Write or replace the file of the schema. Raises StorageError.
+
+        notes: lines of comments, as of `schema_file.lines_of`.
+        """
+        with storage_errors("name a place that you may write to", path):
+            write_file(Path(path), self.toml(notes).encode())
+
+    def toml(self, notes: Notes = _NO_NOTES) -> str:
+        """Return the text of the file of the schema. notes: as of `schema_file.lines_of`."""
+        values: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in schema_file.EXAMPLES and value != each.default:
+                values[each.name] = value
+        return "\n".join([*schema_file.lines_of(values, self.columns, notes), ""])
 
     @property
     def _positive_code(self) -> int | None:
@@ -298,23 +198,20 @@ class Schema:
             return None
         return self.classes.index(self.class_names[1])
 
+    @cached_property
+    def _file(self) -> TomlText:
+        return TomlText(self.name, self.text)
+
     def line_of(self, column: str, key: str = "") -> str:
         """Return the place of a column in the file, for messages, such as "my.toml, line 7".
 
         key: that of the value in the column's table; empty for the table itself.
         """
-        header = f"[columns.{toml_key(column)}]"
-        number = 0
-        for line_number, line in enumerate(self.text.splitlines(), 1):
-            if line.strip() == header:
-                number = line_number
-            elif number and line.lstrip().startswith("["):
-                break
-            elif number and key and re.match(rf"\s*{key}\s*=", line):
-                return f"{self.name}, line {line_number}"
-        if number:
-            return f"{self.name}, line {number}"
-        return self.name
+        return self._file.where(COLUMNS, column, key)
+
+    def place_of(self, key: str) -> str:
+        """Return the place of a key that is in no table, such as "my.toml, line 1" for label."""
+        return self._file.where(key)
 
     def for_board(self) -> bytes:
         """Return the file columns.json of a board, whose program makes records by this schema."""
@@ -328,84 +225,6 @@ class Schema:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _fields(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the fields of a schema, by the values of its file. name: that of the file.
-
-    Raises UsageError for unknown keys and values of another kind.
-    """
-    for key, value in values.items():
-        if key not in _KEYS:
-            text = f"{name} has an unknown key {key!r}"
-            raise UsageError(text, f"the keys are: {', '.join(_KEYS)}")
-        if isinstance(value, bool) or not isinstance(value, _KEYS[key]):
-            raise UsageError(f"{name}: {key} has a value of another kind: {value!r}")
-    columns = []
-    for column_name, entries in values.get("columns", {}).items():
-        columns.append(_column(column_name, entries, name))
-    schema_fields: dict[str, Any] = {**values, "columns": tuple(columns)}
-    if "held_out" in values:
-        schema_fields["held_out"] = float(values["held_out"])
-    for key in ("missing", "leave_out"):
-        if key in values:
-            schema_fields[key] = _texts(values[key], f"{name}: {key}")
-    return schema_fields
-
-
-def _column(column: str, entries: Any, name: str) -> Column:
-    """Make a column of its table in the file. name: that of the file. Raises UsageError."""
-    where = f"{name}, [columns.{toml_key(column)}]"
-    if not isinstance(entries, dict):
-        raise UsageError(f"{where} must be a table, such as low = 0 and high = 10")
-    computed = entries.get("computed", False)
-    if not isinstance(computed, bool):
-        raise UsageError(f"{where}: computed must be true or false")
-    try:
-        if "categories" in entries:
-            _require_keys(entries, {"categories", "computed"}, where)
-            return Categorical(
-                column, _texts(entries["categories"], f"{where}: categories"), computed
-            )
-        _require_keys(entries, {"low", "high", "unit", "computed"}, where)
-        bounds = []
-        for key in ("low", "high"):
-            value = entries.get(key)
-            if isinstance(value, bool) or not isinstance(value, int | Decimal):
-                text = f"{where} needs low and high, or categories"
-                raise UsageError(text, "low = 0 and high = 10, or categories = [...]")
-            bounds.append(Decimal(value))
-        return Numeric(column, bounds[0], bounds[1], str(entries.get("unit", "")), computed)
-    except UsageError as error:
-        if str(error).startswith(where):
-            raise
-        raise UsageError(f"{where}: {error}", error.hint) from error
-
-
-def _require_keys(entries: Mapping[str, Any], known: set[str], where: str) -> None:
-    """Raise UsageError for a key that is not known."""
-    for key in entries:
-        if key not in known:
-            raise UsageError(
-                f"{where} has an unknown key {key!r}", f"known: {', '.join(sorted(known))}"
-            )
-
-
-def _texts(values: Any, what: str) -> tuple[str, ...]:
-    """Return a list of a file as texts; numbers are written as in a table. Raises UsageError."""
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise UsageError(f'{what} must be a list, such as ["a", "b"]')
-    return tuple(str(value) for value in values)
-
-
-def _normal(text: str) -> str:
-    """Return a text, and a number in its shortest form: "1" for "1.0"."""
-    try:
-        return f"{float(text):.17g}"
-    except ValueError:
-        return text
-
-
-def toml_key(name: str) -> str:
-    """Return the name of a column as a key in TOML: in quotes if it has other characters."""
-    if re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        return name
-    return json.dumps(name, ensure_ascii=False)
+def _table(name: str) -> str:
+    """Return the head of a column's table in the file."""
+    return f"[columns.{key_text(name)}]"
