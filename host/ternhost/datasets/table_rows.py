@@ -1,0 +1,260 @@
+"""The rows of a table in a text: which lines are titles, names, comments or nothing."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ternhost.datasets import table_text
+from ternhost.datasets.number_style import is_number
+from ternhost.datasets.table_text import COMMENT, Layout, used_width
+from ternhost.errors import UsageError
+from ternhost.options import shown
+from ternhost.text import counted
+
+MISSING = frozenset({"", "?", "-", "--", ".", "na", "n/a", "nan", "null", "none", "nil"})
+"""How missing values are often written, in lower case."""
+
+_HEAD = 200  # rows that tell titles and names
+_CHUNK = 256  # rows at a time; with more, Python's garbage collector costs as much as the reading
+_MOST = 0.9  # the share of numbers in a column of numbers, of which a few cells are wrong
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row that is not empty.
+
+    line: the number of its first line, from 1. after_blank: whether a blank line is before it.
+    """
+
+    line: int
+    cells: list[str]
+    after_blank: bool = False
+
+
+@dataclass
+class Content:
+    """The cells of a table.
+
+    names: of the columns; None if the table does not name them. cells: by column. lines: the first
+    line of each row. breaks: the rows, from 0, after a blank line.
+    """
+
+    names: list[str] | None
+    cells: list[list[str]]
+    lines: list[int] = field(default_factory=list)
+    breaks: list[int] = field(default_factory=list)
+
+
+def content_of(text: str, layout: Layout, path: Path, header: bool | None) -> Content:
+    """Return the content of a table in a text.
+
+    header: whether the first row names the columns; None: that follows from the cells. Raises
+    UsageError, which names the line that is wrong.
+    """
+    rows = _Rows(text, layout, path)
+    head = list(itertools.islice(rows, _HEAD))
+    if not head:
+        raise _no_records(path)
+    (width, _), *_ = Counter(len(row.cells) for row in head).most_common(1)
+    used = max(used_width(row.cells) for row in head if len(row.cells) == width)
+    table = _Columns(path, layout, width, least=used)
+    if header is None:
+        head = table.without_titles(head)
+    names = None
+    if header or (header is None and _is_header(head[0].cells, head[1:])):
+        names = head.pop(0).cells[:width]
+    elif header is None:
+        names = _names_in_comment(rows.comment, layout, used)
+    table.least = used if names is None else used_width(names)
+    table.take(itertools.chain(head, rows))
+    if not table.content.lines:
+        raise _no_records(path)
+    table.content.names = names
+    table.leave_out_empty_columns()
+    return table.content
+
+
+def _no_records(path: Path) -> UsageError:
+    """Return the error of a file without rows."""
+    return UsageError(f"{path} holds no records", hint="each line is a row, with cells in it")
+
+
+class _Rows:
+    """Iterates over the rows of a text that have cells and are no comments.
+
+    comment: the last comment before the first row; empty if there is none.
+    """
+
+    def __init__(self, text: str, layout: Layout, path: Path) -> None:
+        self.comment = ""
+        self._text = text
+        self._layout = layout
+        self._rows = table_text.rows_of(text, layout, path)
+
+    def __iter__(self) -> Iterator[Row]:
+        is_first = True
+        after_blank = False
+        for line, cells in self._rows:
+            if not any(map(str.strip, cells)):
+                after_blank = True
+            elif cells[0].startswith(COMMENT) and self._is_comment(line):
+                if is_first:
+                    self.comment = self._line(line)
+            else:
+                yield Row(line, cells, after_blank)
+                is_first = False
+                after_blank = False
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self._text.split("\n")
+
+    def _line(self, number: int) -> str:
+        """Return a line by its number, from 1."""
+        return self._lines[number - 1].strip()
+
+    def _is_comment(self, number: int) -> bool:
+        """Return whether a line whose first cell begins like a comment is one: it is not in quotes."""
+        return self._layout.has_comments and self._line(number).startswith(COMMENT)
+
+
+class _Columns:
+    """Gathers the cells of rows by column.
+
+    width: the number of cells of most rows. least: the number of cells that each row needs; others
+    up to the width are empty if a row lacks them.
+    """
+
+    def __init__(self, path: Path, layout: Layout, width: int, least: int) -> None:
+        self.least = least
+        self.content = Content(None, [[] for _ in range(width)])
+        self._path = path
+        self._layout = layout
+        self._width = width
+
+    def without_titles(self, head: Sequence[Row]) -> list[Row]:
+        """Return the first rows of a table without its titles.
+
+        A title is one cell in a table of several, or whatever stands before a row of names. Raises
+        UsageError for a first line with another number of cells, which is not clearly a title.
+        """
+        position = 0
+        while position < len(head) - 1 and self._is_title(head[position].cells):
+            position += 1
+        unfit = position
+        while unfit < len(head) and not self._fits(head[unfit].cells):
+            unfit += 1
+        if unfit > position:
+            before_names = unfit < len(head) - 1 and _is_header(
+                head[unfit].cells, head[unfit + 1 :]
+            )
+            if not before_names:
+                raise self._wrong_header(head[position])
+        return list(head[unfit:])
+
+    def _is_title(self, cells: Sequence[str]) -> bool:
+        """Return whether a row before the others has one cell only, which is no number."""
+        return self.least > 1 and used_width(cells) == 1 and not is_number(cells[0])
+
+    def _fits(self, cells: Sequence[str]) -> bool:
+        """Return whether a row has as many cells as the table."""
+        return len(cells) >= self.least and used_width(cells) <= self._width
+
+    def _wrong_header(self, row: Row) -> UsageError:
+        """Return the error of a first line with another number of cells than the table has."""
+        count = used_width(row.cells)
+        return UsageError(
+            f"{self._path}, line {row.line} has {counted(count, 'cell')}, and other lines have "
+            f"{self.least}: {shown(self._layout.shown(row.cells))}",
+            hint=f"if it names the columns, name all {self.least} of them; if it is a title, put "
+            f"{COMMENT} before it; here {self._layout.words}",
+        )
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """Add all rows. Raises UsageError for one with another number of cells, with its line."""
+        iterator = iter(rows)
+        while chunk := list(itertools.islice(iterator, _CHUNK)):
+            lines = self.content.lines
+            for position, row in enumerate(chunk, len(lines)):
+                if row.after_blank and position:
+                    self.content.breaks.append(position)
+            lines.extend([row.line for row in chunk])
+            cells_of_rows = [row.cells for row in chunk]
+            if set(map(len, cells_of_rows)) != {self._width}:
+                cells_of_rows = [self._fitted(row) for row in chunk]
+            for column, cells in zip(
+                self.content.cells, zip(*cells_of_rows, strict=True), strict=True
+            ):
+                column.extend(cells)
+
+    def _fitted(self, row: Row) -> list[str]:
+        """Return the cells of a row, with as many empty ones at its end as the table has."""
+        cells = row.cells
+        if not self._fits(cells):
+            raise UsageError(
+                f"{self._path}, line {row.line} has {counted(len(cells), 'cell')}, and other lines "
+                f"have {self.least}: {shown(self._layout.shown(cells))}",
+                hint=f"here {self._layout.words}; correct the line, or put {COMMENT} before it",
+            )
+        empty = [""] * (self._width - len(cells))
+        return cells[: self._width] + empty
+
+    def leave_out_empty_columns(self) -> None:
+        """Take away empty columns without a name at the end of the table.
+
+        They come from separators at the end of each line.
+        """
+        content = self.content
+        while len(content.cells) > 1:
+            last = len(content.cells) - 1
+            is_named = content.names is not None and any(content.names[last:])
+            if is_named or any(map(str.strip, content.cells[last])):
+                return
+            del content.cells[last]
+            if content.names is not None:
+                del content.names[last:]
+
+
+def _is_missing(cell: str) -> bool:
+    """Return whether a cell is empty, or written as missing values often are."""
+    return cell.strip().lower() in MISSING
+
+
+def _is_header(cells: Sequence[str], rows: Sequence[Row]) -> bool:
+    """Return whether cells name the columns of the rows after them.
+
+    They do if they are words above numbers. In a table of words alone they do if none of them comes
+    again in its column.
+    """
+    words_above_numbers = 0
+    numbers_above_numbers = 0
+    comes_again = False
+    for position, cell in enumerate(cells):
+        column = [row.cells[position] for row in rows if position < len(row.cells)]
+        present = [other.strip() for other in column if not _is_missing(other)]
+        numbers = sum(map(is_number, present))
+        cell = cell.strip()
+        if present and numbers > _MOST * len(present) and not _is_missing(cell):
+            words_above_numbers += not is_number(cell)
+            numbers_above_numbers += is_number(cell)
+        comes_again = comes_again or (bool(cell) and cell in present)
+    if words_above_numbers or numbers_above_numbers:
+        return numbers_above_numbers == 0
+    return not comes_again and not any(is_number(cell.strip()) for cell in cells)
+
+
+def _names_in_comment(comment: str, layout: Layout, count: int) -> list[str] | None:
+    """Return the names in a comment before the first row, as numpy writes them; None for others.
+
+    count: of the columns.
+    """
+    if count < 2:
+        return None
+    names = [name.strip() for name in layout.cells_of(comment.lstrip(COMMENT + " "))]
+    are_names = len(set(names)) == len(names) == count and all(names)
+    if not are_names or any(map(is_number, names)):
+        return None
+    return names
