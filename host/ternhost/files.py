@@ -1,5 +1,6 @@
 """Files: written atomically, readable by their owner alone, and closed after use."""
 
+import errno
 import json
 import os
 import stat
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
+
+LONGEST_NAME = 255
+"""How many bytes the name of a file or a directory can have."""
+_LONGEST_PATH = 4095  # bytes
 
 
 class Closing(ABC):
@@ -42,6 +47,26 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
         if os.name == "posix":
             mode = stat.S_IMODE(os.stat(path).st_mode)
             os.chmod(path, mode & 0o700)  # without the rights of the group and of others
+
+
+def path_text(value: str | os.PathLike[str], what: str) -> str:
+    """Return a path as a text. Raises UsageError for anything that no file can have as its path.
+
+    what: the parameter that it is for, for the message.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{what} must be a name or a path, not {type(value).__name__}")
+    name = os.fspath(value)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UsageError(f"{what} must be a name or a path that is not empty")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} has a character that no file's name has") from None
+    longest_part = max(map(len, encoded.split(b"/")))
+    if longest_part > LONGEST_NAME or len(encoded) > _LONGEST_PATH:
+        raise UsageError(f"{what} is too long for the path of a file")
+    return name
 
 
 def real(path: Path) -> Path:
@@ -104,16 +129,34 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+# What a user can do about an error of the operating system, by its code.
+_REMEDIES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "make the disk writable",
+    errno.EACCES: "allow yourself to write there",
+    errno.EPERM: "allow yourself to write there",
+    errno.EIO: "check the disk",
+}
+
+
 @contextmanager
-def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
+def storage_errors(
+    hint: str | None = None, what: object = None, afterwards: str | None = None
+) -> Iterator[None]:
     """Turn an OSError of the context into a StorageError.
 
-    what: the beginning of the message, by default the name of the file.
+    hint: what to do, whatever the reason is. what: the beginning of the message, by default the
+    name of the file. afterwards: instead of `hint`, the end of one that begins with a remedy for
+    the reason, such as "make room", if it is a full disk.
     """
     try:
         yield
     except OSError as error:
         beginning = what or error.filename
+        if afterwards:
+            remedy = _REMEDIES.get(error.errno or 0, "check the path and its owner")
+            hint = f"{remedy}, {afterwards}"
         raise StorageError(f"{beginning}: {error.strerror}", hint=hint) from error
 
 

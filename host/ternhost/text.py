@@ -32,6 +32,7 @@ PLAIN = "ternhost.plain"
 A character without a twin is escaped, so that nothing is lost.
 """
 
+_MOST_DIGITS = 18  # of a number that has room in 64 bits
 _LONG = re.compile(r"\S{40}(?=\S)")  # 40 characters of a word that goes on
 
 
@@ -133,6 +134,16 @@ def as_html(text: object) -> str:
     """
     with_breaks = _LONG.sub("\\g<0>\u200b", brief(str(text), lines=True))
     return escape(with_breaks).replace("\u200b", "<wbr>")
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text is in digits 0 to 9; None for any other text.
+
+    A text of more digits than any number that tern counts is no number either.
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    return None
 
 
 def counted(n: int, what: str) -> str:

@@ -79,6 +79,8 @@ EXTREMES = [
     "devices:0",
     "devices:-1:1e9",
     "devices:10:99999999999",
+    "²",
+    "9" * 5000,
     "a" * 10_000,
     "\0",
     "\n",
@@ -238,6 +240,13 @@ def test_a_wrong_name_in_a_table_of_probabilities_is_a_tern_error():
     halves = [["1/2", "1/2"], ["1/2", "1/2"]]
     for value in EXTREMES:
         only_tern_errors(lambda value=value: ternhost.certify(halves, inputs=[value, "1"]))
+
+
+def test_a_wrong_path_of_a_store_is_a_tern_error():
+    for value in EXTREMES:
+        store = only_tern_errors(lambda value=value: ternhost.Store(value))
+        if store is not None:
+            store.close()
 
 
 @pytest.mark.parametrize("value", range(len(EXTREMES)))

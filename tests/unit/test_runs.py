@@ -111,6 +111,20 @@ def test_a_broken_run_is_listed_and_hides_no_other(command, damage, status):
     assert status_by_name["second"] == FINISHED
 
 
+@pytest.mark.parametrize("name", ["x.sqlite", "run.json"])
+def test_a_run_that_has_the_name_of_a_file_is_listed_beside_others(command, name):
+    for each in (name, "other"):
+        command("train", *SIMULATED, "--name", each, code=0)
+    listed = command("runs", code=0).result["runs"]
+    assert {run["run"]: run["status"] for run in listed} == {name: FINISHED, "other": FINISHED}
+
+
+def test_a_run_that_has_the_name_of_a_store_is_watched_and_has_a_statement(command):
+    command("train", *SIMULATED, "--name", "x.sqlite", code=0)
+    command("watch", "--once", code=0)
+    command("privacy", "x.sqlite", code=0)
+
+
 def test_a_run_without_its_directory_is_resumed(command, interrupted_after_round):
     interrupted_after_round(1, "train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
     shutil.rmtree("runs/mine")
@@ -138,8 +152,14 @@ def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(command, mon
 
 @pytest.mark.parametrize(
     "words",
-    [["--store", ""], ["--name", ""], ["--name", "../x"], ["--name", "x\ny"]],
-    ids=["empty store", "empty name", "path", "two lines"],
+    [
+        ["--store", ""],
+        ["--name", ""],
+        ["--name", "../x"],
+        ["--name", "x\ny"],
+        ["--name", "x" * 256],
+    ],
+    ids=["empty store", "empty name", "path", "two lines", "too long"],
 )
 def test_an_impossible_name_is_refused(words, command, here):
     command("train", *words, *SIMULATED, code=errors.USAGE)

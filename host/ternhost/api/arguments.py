@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-import os
 
 from ternhost.errors import UsageError
+from ternhost.files import path_text
 
-_LONGEST_PART = 255  # bytes of a name in a directory
-_LONGEST_PATH = 4095  # bytes
 _LARGEST = 2**63 - 1
+
+path = path_text  # a path as a text, checked
 
 
 def whole(value: int, what: str) -> int:
@@ -36,23 +36,3 @@ def text(value: str, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{what} must be a text that is not empty, not {type(value).__name__}")
     return path(value, what)
-
-
-def path(value: str | os.PathLike[str], what: str) -> str:
-    """Return a path as a text. Raises UsageError for anything that no file can have as its path.
-
-    what: the parameter that it is for, for the message.
-    """
-    if not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{what} must be a name or a path, not {type(value).__name__}")
-    name = os.fspath(value)
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise UsageError(f"{what} must be a name or a path that is not empty")
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{what} has a character that no file's name has") from None
-    longest_part = max(map(len, encoded.split(b"/")))
-    if longest_part > _LONGEST_PART or len(encoded) > _LONGEST_PATH:
-        raise UsageError(f"{what} is too long for the path of a file")
-    return name

@@ -10,6 +10,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS
 from ternhost.datasets.schema import SUFFIX, Schema
 from ternhost.errors import UsageError
+from ternhost.text import whole_number
 
 KIND = "devices"
 _HINT = "such as devices:29, or devices:29:3 for labels of 3 classes"
@@ -64,9 +65,9 @@ def _number(data: str, text: str, what: str, least: int) -> int:
     data: the whole text, for the message. what: the word for what is counted. least: the smallest
     possible number.
     """
-    if not text.isdecimal():
+    number = whole_number(text)
+    if number is None:
         raise UsageError(f"--data {data} does not say the number of {what}", _HINT)
-    number = int(text)
     if not least <= number <= MAX_DIMENSION:
         must = f"a device takes {least} to {MAX_DIMENSION} {what}"
         raise UsageError(f"--data {data} has {number:,} {what}, and {must}", _HINT)

@@ -22,6 +22,7 @@ from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon, single_valued
 from ternhost.privacy.cards import decode, load
 from ternhost.privacy.composing import ReportKind
+from ternhost.text import whole_number
 
 T = TypeVar("T")
 
@@ -417,8 +418,7 @@ class MechanismOptions(OptionGroup):
     @property
     def named_k(self) -> int | None:
         """The number of coordinates of a report; None if a rule chooses it."""
-        text = str(self.k)
-        return int(text) if text.isdecimal() else None
+        return whole_number(str(self.k))
 
     @property
     def k_rule(self) -> str:

@@ -10,7 +10,7 @@ from ternhost.datasets import Dataset, Indices, own, reading
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
-from ternhost.text import counted
+from ternhost.text import counted, whole_number
 
 METAVAR = "FILE|N|none"
 _SEED_OF_ROWS = 7  # beside the run's seed, so that the choice depends on nothing else
@@ -38,7 +38,8 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
     """
     if text in ("", "none"):
         return PublicRows()
-    if not text.isdecimal():
+    number = whole_number(text)
+    if number is None:
         has_constant = dataset is None or dataset.feature_names[0] == CONSTANT
         rows = read(Path(text), d, constant=has_constant)
         _require_enough(rows, d)
@@ -49,7 +50,7 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
     # First the rows that are declared public, then up to a third of the training records.
     order = np.random.default_rng([seed, _SEED_OF_ROWS]).permutation(dataset.training)
     available = np.append(dataset.public, order[: len(order) // 3])
-    reserved = available[: int(text)]
+    reserved = available[:number]
     rows = dataset.features[reserved] / ONE
     _require_enough(rows, d)
     return PublicRows(rows, reserved, f"{len(rows):,} public rows of {dataset.name}")

@@ -39,6 +39,7 @@ from ternhost.count.rounds import CohortCounts
 from ternhost.errors import UsageError
 from ternhost.learn import estimate
 from ternhost.learn.parameters import Floats, reading_state
+from ternhost.text import whole_number
 
 SHOW_SIZES_EVERY = 10  # rounds; one of them is asked with a card that shows sizes
 _NARROWEST = 7
@@ -71,10 +72,11 @@ def parse(clip: str | int) -> int | None:
     text = str(clip)
     if text == "auto":
         return None
-    if not text.isdecimal() or int(text) > MAX_RANGE:
+    number = whole_number(text)
+    if number is None or number > MAX_RANGE:
         hint = f"a range of r means values up to 2**-r; 0 is all of [-1, 1], and {MAX_RANGE} the narrowest"
         raise UsageError(f"--clip must be auto, or 0 to {MAX_RANGE}, not {text}", hint)
-    return int(text)
+    return number
 
 
 @dataclass(frozen=True)

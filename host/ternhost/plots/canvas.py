@@ -116,7 +116,7 @@ def save(figure: Figure, path: Path) -> None:
     """
     ending = path.suffix[1:]  # without its dot
     with (
-        storage_errors("make room, or choose another folder", f"{path} cannot be written"),
+        storage_errors(what=f"{path} cannot be written", afterwards="or choose another folder"),
         replacing(path) as temporary,
     ):
         figure.savefig(temporary, dpi=DPI, format=ending or "png")

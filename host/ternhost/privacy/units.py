@@ -4,6 +4,7 @@ ledger.md, Measure, defines both.
 """
 
 from ternhost.errors import UsageError
+from ternhost.text import whole_number
 
 DEVICE = 0
 
@@ -18,8 +19,9 @@ def parse_unit(unit: str | int) -> int:
     if text in named:
         return named[text]
     most_records = 65535  # a card has 16 bits for it
-    if text.isdecimal() and 1 <= int(text) <= most_records:
-        return int(text)
+    number = whole_number(text)
+    if number is not None and 1 <= number <= most_records:
+        return number
     must = "--unit must be device, record, or a number of records"
     raise UsageError(f"{must}, not {text!r}", "such as 60")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.registry import Registry
+from ternhost.text import whole_number
 
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
@@ -113,11 +114,11 @@ class Fleet:
         what: a noun in the plural for what is counted, for the error message. most: the largest
         number that is allowed. Raises UsageError unless the name has a number from 1 to `most`.
         """
-        is_number = self.rest.isascii() and self.rest.isdecimal()
-        if not is_number or not 1 <= int(self.rest) <= most:
+        number = whole_number(self.rest)
+        if number is None or not 1 <= number <= most:
             hint = f"such as {self.word}:2"
             raise UsageError(f"fleet {self.text!r}: the number of {what} must be 1 to {most}", hint)
-        return int(self.rest)
+        return number
 
     @property
     def absolute_name(self) -> str:

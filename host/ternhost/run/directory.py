@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import private, read_object, replacing, storage_errors, write_file
+from ternhost.files import LONGEST_NAME, private, read_object, replacing, storage_errors, write_file
 from ternhost.provision.boards import FLEET_NAME
+from ternhost.store import store_file
 from ternhost.store.runs import STOPPED, StoredRun, status_now
 from ternhost.store.store import Store
 
@@ -46,6 +47,10 @@ def check_name(name: str | None) -> None:
     is_one_part = Path(name).name == name and name.isprintable()
     if not is_one_part or name.startswith((".", "-")) or not name:
         raise UsageError(f"--name must be a name for a directory, not {name!r}")
+    length = len(os.fsencode(name))
+    if length > LONGEST_NAME:
+        text = f"--name must have at most {LONGEST_NAME} bytes, not {length}"
+        raise UsageError(text, hint="give a shorter one")
 
 
 def new_directory(
@@ -109,7 +114,7 @@ class RunFiles:
         # The relative path is still right after the directory and the store were moved together.
         relative = os.path.relpath(store, self.directory.resolve())
         content = {"name": self.name, "store": relative, "store_was": str(store)}
-        write_json(self.directory / RUN_NAME, content)
+        write_json(self.directory / RUN_NAME, content, afterwards="then begin the run again")
 
     def make(self) -> None:
         """Make the directory again if somebody has removed it. Raises StorageError."""
@@ -147,7 +152,7 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
             return RunFiles.read(directory)
     path = Path(text)
     if path.is_dir():
-        stores = sorted(path.glob("*.sqlite"))
+        stores = store_file.stores_in(path)
         if len(stores) == 1:
             path = stores[0]
     if not path.is_file():
@@ -194,9 +199,13 @@ def directory_of(run: StoredRun, store: Path) -> Path:
     return store.parent / run.name
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` to a JSON file; if that fails, the old file stays. Raises StorageError."""
-    with storage_errors("make room, then go on with 'tern resume'", path):
+def write_json(path: Path, content: Any, afterwards: str) -> None:
+    """Write `content` to a JSON file; if that fails, the old file stays.
+
+    afterwards: what the user can do once the reason of a failure is gone, as in `storage_errors`.
+    Raises StorageError.
+    """
+    with storage_errors(what=path, afterwards=afterwards):
         write_file(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -242,12 +251,14 @@ def list_runs(parent: Path = RUNS) -> list[dict[str, Any]]:
 
     summaries: dict[str, dict[str, Any]] = {}  # by directory
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
+        if not path.is_file():  # a run may be named run.json, and then this is its directory
+            continue
         directory = path.parent
         summary = _summarise_directory(directory)
         if summary is not None:
             summaries[str(directory.resolve())] = summary
     # A run whose directory is elsewhere is only found through its store.
-    for path in sorted(parent.glob("*.sqlite")):
+    for path in store_file.stores_in(parent):
         for summary in _summarise_store(path):
             resolved = str(Path(summary["directory"]).resolve())
             if resolved not in summaries:

@@ -153,7 +153,7 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
     try:
         path = page.write(report, directory)
     except StorageError as error:
-        hint = f"make room, then draw it: tern runs --draw {directory}"
+        hint = f"{error.hint}; then draw it: tern runs --draw {directory}"
         raise StorageError(error.message, hint=hint) from error
     except KeyboardInterrupt:
         result_path = directory / run_directory.RESULT_NAME

@@ -423,7 +423,11 @@ class Run(Closing):
         result: dict[str, Any] = {}
         if not nobody_reported:
             result = self._result(members)
-            run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
+            run_directory.write_json(
+                self.directory / run_directory.RESULT_NAME,
+                result,
+                afterwards="then go on with 'tern resume'",
+            )
 
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)

@@ -7,6 +7,7 @@ from ternhost.errors import UsageError
 from ternhost.run import directory as run_directory
 from ternhost.statement import gather
 from ternhost.statement.facts import Facts
+from ternhost.store import store_file
 
 
 def find(what: str) -> tuple[Facts, Path]:
@@ -24,7 +25,7 @@ def find(what: str) -> tuple[Facts, Path]:
 
     # A store, by its file or by its directory.
     if path.is_dir():
-        stores = sorted(path.glob("*.sqlite"))
+        stores = store_file.stores_in(path)
         if len(stores) != 1:
             text = f"{path} is neither a run nor the directory of one store"
             raise UsageError(text, hint="'tern runs' lists runs")

@@ -260,7 +260,9 @@ def write(facts: Facts, directory: Path) -> dict[str, str]:
     path_by_ending = {}
     for name, data in contents.items():
         path = directory / name
-        with storage_errors("make room, or choose another folder", f"{path} cannot be written"):
+        with storage_errors(
+            what=f"{path} cannot be written", afterwards="or choose another folder"
+        ):
             write_file(path, data)
         path_by_ending[path.suffix.removeprefix(".")] = str(path)
     return path_by_ending

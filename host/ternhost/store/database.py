@@ -9,7 +9,7 @@ from typing import Any
 
 from ternhost.errors import StorageError
 from ternhost.extensions import EXTENSIONS, Extension
-from ternhost.files import Closing, real
+from ternhost.files import Closing, path_text, real
 from ternhost.store import schema
 from ternhost.store import store_file as files
 
@@ -51,7 +51,7 @@ class Database(Closing):
         the file open; only for commands that use the keys. A file with several hard links is
         refused, since the lock belongs to a name.
         """
-        self.path = real(Path(path))
+        self.path = real(Path(path_text(path, "the path of a store")))
         self._lock: sqlite3.Connection | None = None  # on a file beside the store
         self._inode_lock: socket.socket | None = None  # on the store, whatever its name
         with self._errors(), ExitStack() as close_on_error:

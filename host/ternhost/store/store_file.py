@@ -15,6 +15,14 @@ _SQLITE_MAGIC = b"SQLite format 3\0"  # the first bytes of every file of SQLite
 _OTHERS = 0o077  # the rights of the group and of others, in the mode of a file
 
 
+def stores_in(directory: Path) -> list[Path]:
+    """Return the files of a directory that may be stores by their names, sorted.
+
+    A directory may have such a name as well: that of a run which the user called so.
+    """
+    return sorted(path for path in directory.glob("*.sqlite") if path.is_file())
+
+
 def make(path: Path, create: bool) -> None:
     """Make sure that the file of a store exists, and that only its owner can read it.
 

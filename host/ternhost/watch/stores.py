@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.run.directory import RUN_NAME, RUNS, RunFiles
+from ternhost.store import store_file
 
 # A store, and the name of the run in it; None if the user did not name a run.
 StoreAndRun = tuple[Path, str | None]
@@ -28,7 +29,7 @@ def find(text: str | Path | None = None, parent: Path = RUNS) -> StoreAndRun:
     # A store, by its file or by its directory.
     if path.is_file():
         return path, None
-    stores = sorted(path.glob("*.sqlite"))
+    stores = store_file.stores_in(path)
     if len(stores) > 1:
         names = ", ".join(store.name for store in stores)
         raise UsageError(f"{path} has several stores: {names}", hint="name one of them")
@@ -60,7 +61,8 @@ def _run_files_in(directory: Path) -> list[Path]:
         """Return when a file was last changed, in seconds since 1970."""
         return path.stat().st_mtime
 
-    return sorted(directory.glob(f"*/{RUN_NAME}"), key=last_change)
+    paths = [path for path in directory.glob(f"*/{RUN_NAME}") if path.is_file()]
+    return sorted(paths, key=last_change)
 
 
 def _of_run(directory: Path) -> StoreAndRun:

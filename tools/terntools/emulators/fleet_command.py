@@ -243,7 +243,9 @@ def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, 
         board_folders = board_directories(directory, args.boards)
         _provision(args, store, board_folders, clients)
         made_options = {name: getattr(args, name) for name in _MADE}
-        run_directory.write_json(board_folders[0].parent / _MADE_NAME, made_options)
+        run_directory.write_json(
+            board_folders[0].parent / _MADE_NAME, made_options, afterwards="then emulate it again"
+        )
     return store, board_folders
 
 

@@ -59,7 +59,9 @@ def write(page: Page, directory: str | Path) -> Path:
     contents[NAME] = render(page).encode()
     for name, data in contents.items():
         path = directory / name
-        with storage_errors("make room, or choose another folder", f"{path} cannot be written"):
+        with storage_errors(
+            what=f"{path} cannot be written", afterwards="or choose another folder"
+        ):
             write_file(path, data)
     return directory / NAME
 
