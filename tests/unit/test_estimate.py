@@ -84,6 +84,14 @@ def test_the_interval_of_a_share_covers_it_with_its_probability(true):
     assert 0.92 < covered < 0.98
 
 
+@pytest.mark.parametrize("devices", [1, 15, 57, 10**6])
+def test_the_interval_of_a_share_has_the_share_that_was_observed(devices):
+    for count in {0, 1, devices // 2, devices - 1, devices}:
+        share = count / devices
+        low, high = estimate.share_interval(share, devices)
+        assert 0 <= low <= share <= high <= 1
+
+
 # Frequencies of categories: hashes on both sides, the support of a category, and intervals
 
 

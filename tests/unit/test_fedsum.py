@@ -132,11 +132,23 @@ def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_th
 
 @pytest.mark.parametrize(
     "options",
-    [{"unit": "501"}, {"run_epsilon": "0"}, {"delta": "2"}, {"records": 10**5}],
+    [
+        {"unit": "501"},
+        {"run_epsilon": "0"},
+        {"run_epsilon": ".001"},
+        {"delta": "2"},
+        {"records": 10**5},
+    ],
 )
 def test_what_makes_no_sense_is_refused(options):
     with pytest.raises(UsageError):
         begin("fedsum", 10, data="synthetic-logistic", **options)
+
+
+def test_the_summary_counts_the_tally_apart_from_the_sums():
+    run = train("simulated:3", **SMALL)
+    last_line = fedsum.FedSum.summary(run)[-1]
+    assert f"{run['d']} sums and a tally" in last_line
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,17 @@ def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon
     assert costs.accounts(algorithm, None)[0].user_level == card.epsilon
 
 
+# Held-out records: clients classify them, and the others train the classifier
+
+
+@pytest.mark.parametrize("answer", ["label", "vector"])
+@pytest.mark.parametrize("held_out", [0.999, 0.98, 0.003, 0.007])
+def test_too_few_records_to_train_or_to_classify_are_refused(held_out, answer):
+    """Of the 150 records of iris, 0 and 3 train the classifier, and clients get 0 and 1."""
+    with pytest.raises(UsageError):
+        begin("infer", 2, epsilon="4", held_out=held_out, answer=answer)
+
+
 # Results
 
 

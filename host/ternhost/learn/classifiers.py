@@ -16,6 +16,7 @@ from ternhost.learn.judging import LOG_LOSS
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, quantise
 from ternhost.store import store_file
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 _RESULT = "result.json"
 _MODELS = ("logistic", "softmax")  # their scores are probabilities
@@ -53,7 +54,9 @@ def trained(dataset: Dataset) -> Classifier:
     """Train a classifier on the training records of a data set, by scikit-learn.
 
     If a weight is too large for a device, all are scaled down, which keeps the predicted classes.
+    Raises UsageError unless there is a training record of each class.
     """
+    _require_all_classes(dataset)
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
     features = dataset.features[dataset.training] / ONE
@@ -63,6 +66,25 @@ def trained(dataset: Dataset) -> Classifier:
     largest = float(np.abs(weights).max())
     scaled = weights * min(1.0, LARGEST_WEIGHT / largest)
     return Classifier.of(scaled.reshape(-1), classes=len(weights))
+
+
+def _require_all_classes(dataset: Dataset) -> None:
+    """Raise UsageError unless the training records have each class of a data set."""
+    names = dataset.classes
+    expected = set(range(len(names)))  # labels are the numbers of classes
+    if dataset.task != MULTICLASS:
+        names = names or ("-1", "1")
+        expected = {-ONE, ONE}
+    labels = {int(label) for label in dataset.labels[dataset.training]}
+    missing = []
+    for label, name in zip(sorted(expected), names, strict=True):
+        if label not in labels:
+            missing.append(name)
+    if missing:
+        records = counted(len(dataset.training), "record")
+        text = f"the classifier learns from {records} of {dataset.name}, and none is of the class "
+        hint = "use a smaller --held-out, so that more records train the classifier"
+        raise UsageError(text + " or ".join(missing), hint)
 
 
 @dataclass(frozen=True)

@@ -372,7 +372,10 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
     middle = (share + QUANTILE**2 / (2 * n)) / scale
     spread = math.sqrt(share * (1 - share) / n + QUANTILE**2 / (4 * n * n))
     half = QUANTILE / scale * spread
-    return max(0.0, middle - half), min(1.0, middle + half)  # rounding may leave [0, 1]
+    # Rounding may leave [0, 1], and at a share of 0 or 1 it may leave out the share itself.
+    low = min(share, max(0.0, middle - half))
+    high = max(share, min(1.0, middle + half))
+    return low, high
 
 
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:

@@ -37,6 +37,7 @@ from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import parse_unit
+from ternhost.text import counted
 
 _STEPS = 128  # grid steps of a radius
 # A share of the budget that is added before it is rounded down to whole micro-rho, so that the
@@ -64,11 +65,18 @@ class UnitOptions(OptionGroup):
     def budget_in_rho(self) -> int:
         """Return the budget of the run in micro-rho of zCDP, which is that (epsilon, delta).
 
-        Raises UsageError.
+        It is 1 or more. Raises UsageError, also if the epsilon is less than one micro-rho, since a
+        device can pay for no report then.
         """
         most_epsilon = 1000 * MICRO
         epsilon = parse_epsilon(self.run_epsilon, most_epsilon, "--run-epsilon") / MICRO
-        return sums.rho_of(epsilon, sums.parse_delta(self.delta))
+        delta = sums.parse_delta(self.delta)
+        budget = sums.rho_of(epsilon, delta)
+        if not budget:
+            least = sums.epsilon_of(1, delta)
+            text = f"--run-epsilon {self.run_epsilon} at --delta {self.delta} pays for no report"
+            raise UsageError(text, hint=f"name {least:.2g} or more")
+        return budget
 
     @property
     def units_per_device(self) -> int:
@@ -365,6 +373,6 @@ class FedSum(Learning):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the result in lines for people, with sums instead of coordinates in the last one."""
         lines = super().summary(result)
-        values = f"a report has {result['k']} of the {result['d']} sums and a tally"
-        lines[-1] = f"{values}, with discrete Gaussian noise"
+        sums_in_report = counted(result["k"] - 1, "sum")  # the tally is one of the k values
+        lines[-1] = f"a report has {sums_in_report} and a tally, with discrete Gaussian noise"
         return lines

@@ -44,6 +44,7 @@ from ternhost.text import counted
 from ternhost.vectorised import probabilities
 
 _CLIENTS = 1000  # by default
+_FEWEST_CLIENTS = 2  # of fewer there are no clusters
 _FIGURES = ("score", "score_without_noise", "agreement")
 _NOTHING_YET = {
     "clients": 0,
@@ -87,7 +88,8 @@ class Options(NoiseOptions, DataOptions):
         """Raise UsageError for options out of bounds, or that contradict each other."""
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         clients = self.clients
-        require(clients == 0 or clients >= 2, "clients", "2 or more", clients)
+        is_allowed = clients == 0 or clients >= _FEWEST_CLIENTS
+        require(is_allowed, "clients", f"{_FEWEST_CLIENTS} or more", clients)
         scores = clustering.SCORES
         require(self.score in scores, "score", " or ".join(scores), self.score)
         require(self.score_rounds >= 1, "score_rounds", "1 or more", self.score_rounds)
@@ -206,6 +208,10 @@ class Infer(Learner):
             order = np.random.default_rng(options.seed).permutation(data.test)
             available = population.clients or len(order)
             self.clients = self.clients or min(_CLIENTS, available)
+            if len(order) < _FEWEST_CLIENTS:
+                text = f"of {data.name}, clients get {counted(len(order), 'held-out record')}"
+                hint = f"hold out {_FEWEST_CLIENTS} records or more, with a larger --held-out"
+                raise UsageError(text, hint)
             hint = f"use {available} or fewer, or hold out more records"
             require_clients(self.clients, available, " to be clustered", hint)
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
