@@ -304,6 +304,9 @@ def values_of(options: Any) -> dict[str, Any]:
     return asdict(options) | getattr(options, "derived", {})
 
 
+_OTHER_GROUP = "other options"  # the heading of options that declare no group
+
+
 def flag(name: str) -> str:
     """Return the name of an option on the command line: "--name"."""
     return "--" + name.replace("_", "-")
@@ -335,9 +338,10 @@ def add_arguments(
         if hidden:
             option.add_to(parser, hidden=True, absent=absent)
             continue
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group)
-        option.add_to(groups[option.group], absent=absent)
+        heading = option.group or _OTHER_GROUP
+        if heading not in groups:
+            groups[heading] = parser.add_argument_group(heading)
+        option.add_to(groups[heading], absent=absent)
 
 
 def _joined(classes: Iterable[Any]) -> Iterable[Option]:

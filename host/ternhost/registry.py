@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from ternhost.errors import UsageError
+from ternhost.text import one_of
 
 T = TypeVar("T")
 
@@ -78,9 +79,8 @@ class Registry(Mapping[str, T], Generic[T]):
             return self[name]
         except KeyError:
             self.require_package(name)
-            raise UsageError(
-                f"there is no {self.what} {name!r}", hint=f"one of: {', '.join(self)}"
-            ) from None
+            text = f"there is no {self.what} {name!r}"
+            raise UsageError(text, hint=one_of(name, self)) from None
 
     def require_package(self, name: str) -> None:
         """Raise UsageError if the entry of that name comes with a package that is not there."""

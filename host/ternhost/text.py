@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TextIO
 
@@ -144,6 +144,23 @@ def whole_number(text: str) -> int | None:
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     return None
+
+
+def did_you_mean(word: str, known: Iterable[str], rest: str = "") -> str:
+    """Return "did you mean ...?" with the most similar of the known words; empty if none is.
+
+    rest: what the user wrote after the word, such as ":3" after the kind of a fleet.
+    """
+    import difflib  # here, since only an error needs it
+
+    similar = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {similar[0]}{rest}?" if similar else ""
+
+
+def one_of(word: str, known: Iterable[str]) -> str:
+    """Return the hint for a word that is not known: the most similar known one, and all of them."""
+    names = list(known)
+    return f"{did_you_mean(word, names)} one of: {', '.join(names)}".strip()
 
 
 def counted(n: int, what: str) -> str:

@@ -127,6 +127,14 @@ def test_the_history_names_the_commits_that_moved_a_figure(history, hil, tern):
     ]
 
 
+def test_outside_of_a_repository_the_history_names_dates(tmp_path, monkeypatch):
+    path = tmp_path / "map.history.jsonl"
+    monkeypatch.setattr(expectations, "commit", lambda: expectations.NO_COMMIT)
+    (record, _) = expectations.append(path, "one", EXPECT, {"heap-bytes": 103, "energy-uj": 9})
+    (sentence,) = expectations.moves(expectations.read(path)).values()
+    assert sentence.endswith(f"since {record['date']}")
+
+
 def test_a_hub_switches_power_off_and_on(tmp_path, monkeypatch):
     """A board whose entry names a port of a USB hub is restarted with the program uhubctl, whose
     calls a script in its place writes down.

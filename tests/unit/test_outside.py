@@ -19,6 +19,7 @@ import pytest
 from tern.boards.emulated import Board
 from tern.client import Client
 from ternhost import datasets
+from ternhost.cli import main
 from ternhost.errors import INTERRUPTED, USAGE
 from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
@@ -259,3 +260,36 @@ def test_a_run_without_its_extension_names_the_missing_one(tern, monkeypatch, na
 def test_a_file_that_cannot_be_loaded_is_refused(tern, file, reason):
     Path("mine.py").write_text("1 / 0")
     assert reason in tern("--with", file, "runs", code=USAGE)["error"]
+
+
+TAKES_A_NAME_OF_ALL_RUNS = """
+from dataclasses import dataclass
+from ternhost.learn import fedsgd
+from ternhost.options import option
+
+@dataclass(frozen=True)
+class Options(fedsgd.Options):
+    {name}: str = option('', 'an option of mine')
+
+class Mine(fedsgd.FedSGD):
+    name = 'mine'
+    Options = Options
+"""
+
+
+@pytest.mark.parametrize("name", ["store", "name", "budget", "quorum"])
+def test_a_learner_must_not_declare_an_option_that_all_runs_have(tern, name):
+    Path("mine.py").write_text(TAKES_A_NAME_OF_ALL_RUNS.format(name=name))
+    refused = tern("--with=mine.py", "train", "mine", "--fleet=simulated:9", code=USAGE)
+    assert f"--{name}" in refused["error"]
+
+
+@pytest.mark.usefixtures("registries")
+def test_an_option_without_a_group_has_a_heading_in_the_help(capsys):
+    Path("mine.py").write_text(TAKES_A_NAME_OF_ALL_RUNS.format(name="mood"))
+    with pytest.raises(SystemExit):
+        main(["--with=mine.py", "train", "mine", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    (number,) = [number for number, line in enumerate(lines) if line.startswith("  --mood")]
+    headings = [line for line in lines[:number] if line.endswith(":")]
+    assert len(headings[-1]) > 1

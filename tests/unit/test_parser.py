@@ -61,3 +61,15 @@ def test_an_unknown_short_option_is_refused_by_its_name(tern):
 
 def test_a_missing_value_is_reported_without_the_words_of_argparse(tern):
     assert refused(tern, "train --epsilon")["error"] == "--epsilon needs a value"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("train --fleet emulatd:3", "emulated:3"),
+        ("train --data flihgts", "flights"),
+        ("train --mechanism tree-outputs --fleet simulated:9 --data iris", "three-outputs"),
+    ],
+)
+def test_the_most_similar_value_is_suggested(tern, words, meant):
+    assert f"did you mean {meant}?" in refused(tern, words)["hint"]

@@ -114,6 +114,11 @@ def test_a_run_does_not_begin_with_a_setting_that_nothing_takes(project, tern, t
     assert named in refused["error"]
 
 
+def test_a_project_file_that_is_a_directory_is_not_taken_for_none(here, tern):
+    Path("tern.toml").mkdir()
+    tern("config", code=errors.STORAGE)
+
+
 def test_the_project_file_may_begin_with_a_byte_order_mark(here, tern):
     Path("tern.toml").write_bytes(b"\xef\xbb\xbfseed = 3\r\n")
     assert in_force(tern, "train")["--seed"] == (3, "tern.toml")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import project
-from ternhost.cli.parser import did_you_mean
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.text import did_you_mean
 
 HEADING = "Set up"
 

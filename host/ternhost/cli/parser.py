@@ -6,22 +6,15 @@ lines beside it.
 """
 
 import argparse
-import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from ternhost.command import help_hint
 from ternhost.errors import UsageError
 from ternhost.options import KINDS
-from ternhost.text import fitting
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the most similar of the known words; empty if none is."""
-    similar = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {similar[0]}?" if similar else ""
+from ternhost.text import did_you_mean, fitting
 
 
 class Parser(argparse.ArgumentParser):

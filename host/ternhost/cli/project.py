@@ -14,16 +14,19 @@ secret, and so there is no secret in it.
 """
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ternhost import words
-from ternhost.cli.parser import did_you_mean, placed, subparsers_of
+from ternhost.cli.parser import placed, subparsers_of
 from ternhost.command import CommandGroup
 from ternhost.errors import UsageError
+from ternhost.files import storage_errors
 from ternhost.options import flag
+from ternhost.text import did_you_mean
 
 FILE = "tern.toml"
 _WORDS = 'such as data = "flights", or in a table: [serve] every = "1h"'
@@ -51,15 +54,17 @@ def load(folder: Path) -> list[Setting]:
     """Read the project file of a folder; return its settings, or none if there is no file.
 
     Raises UsageError for a file that is no TOML, and for a key at its top that is no word which
-    several commands share.
+    several commands share; StorageError for one that cannot be read, such as a directory.
     """
     path = folder / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return []
     import tomllib  # no start without a project file pays for it
 
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
+        with storage_errors("rename it, or make it a file that you may read", path):
+            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+        tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{FILE} is no TOML: {error}", hint=_WORDS) from error
     settings = list(_settings(tables))

@@ -15,13 +15,14 @@ from typing import Any
 from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result, warn
+from ternhost.errors import UsageError
 from ternhost.extensions import option_classes
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import option
 from ternhost.run import result as results
 from ternhost.run.begin import Place
-from ternhost.run.options import RunOptions, classes_of_run, default_fleet
+from ternhost.run.options import RunOptions, classes_of_run, default_fleet, names_of_run
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -39,6 +40,7 @@ _ABOUT_THE_RUN = (
     "epsilon",
     "run_epsilon",
 )
+_OF_RUN_AND_LEARNER = {"delta"}  # the run and its learner have the same value
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,7 @@ def parsed(
     optional = _optional(args, learners)
     required = {name: value for name, value in values.items() if name not in optional}
     options = RunOptions.parse(learner, required, learners, served)
+    _require_own_names(options)
     own_names = fields.names_of(ALGORITHMS[options.algorithm].Options)
     of_learner = {name: value for name, value in values.items() if name in optional & own_names}
     if not of_learner:
@@ -273,6 +276,20 @@ def parsed(
     return replace(
         RunOptions.parse(options.algorithm, values, learners, served), reason=options.reason
     )
+
+
+def _require_own_names(options: RunOptions) -> None:
+    """Raise UsageError if the learner of a run has an option with the name of one that all runs have.
+
+    The command line has one option of a name: the learner of a package would never get its value.
+    """
+    learner = ALGORITHMS[options.algorithm]
+    of_all_runs = names_of_run() | fields.names_of(Terms) | fields.names_of(PlaceOptions)
+    taken = fields.names_of(learner.Options) & of_all_runs - _OF_RUN_AND_LEARNER
+    if taken:
+        flags = ", ".join(sorted(map(fields.flag, taken)))
+        text = f"the learner {learner.name} declares {flags}, which every run has already"
+        raise UsageError(text, hint="give the option another name in the learner's Options")
 
 
 def _optional(args: argparse.Namespace, learners: Mapping[str, type[Learner]]) -> set[str]:

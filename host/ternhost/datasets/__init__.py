@@ -34,6 +34,7 @@ from ternhost.datasets.selection import EVERYTHING, Selection
 from ternhost.datasets.sources import Source
 from ternhost.errors import UsageError
 from ternhost.registry import Registry
+from ternhost.text import one_of
 
 __all__ = [
     "CLASSIFICATION",
@@ -148,7 +149,7 @@ def load(name: str, *, classes: bool = False, selection: Selection = EVERYTHING)
         if own.is_file(name):
             return own.load(name, selection).dataset(classes=classes)
         SOURCES.require_package(kind)
-        hint = f"one of: {', '.join(DATASETS)}; or a file, such as my.csv"
+        hint = f"{one_of(kind, DATASETS)}; or a file, such as my.csv"
         raise UsageError(f"there is no data set {name!r}", hint)
     source = SOURCES[kind]
     if colon and not source.has_file:

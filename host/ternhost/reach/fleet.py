@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.registry import Registry
-from ternhost.text import whole_number
+from ternhost.text import did_you_mean, whole_number
 
 if TYPE_CHECKING:
     from ternhost.datasets import Holdings
@@ -183,9 +183,10 @@ KINDS: Registry[type[Fleet]] = Registry("fleet", "tern.fleets", _OWN)
 
 def parse(text: str) -> Fleet:
     """Return the fleet with this name, KIND:REST. Raises UsageError if there is no such kind."""
-    kind = text.partition(":")[0]
+    kind, colon, rest = text.partition(":")
     if kind not in KINDS:
-        raise UsageError(f"there is no fleet {text!r}", hint=f"a fleet is {forms()}")
+        hint = f"{did_you_mean(kind, KINDS, colon + rest)} a fleet is {forms()}".strip()
+        raise UsageError(f"there is no fleet {text!r}", hint=hint)
     return KINDS[kind](text)
 
 

@@ -440,8 +440,9 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
         yield Sentence(text, (Key.FACT,))
         return
     yield Sentence(
-        "Each device enforces its budget for life itself. It pays for a report in its ledger before it sends it, and "
-        "refuses what the budget does not cover. No question of a host can raise the budget.",
+        "Each device enforces its budget for life itself. Before the device sends a report, it writes the cost "
+        "into its ledger. It refuses a report that the budget does not cover. No question of a host can raise the "
+        "budget.",
         (Key.LEDGER, Key.HOST),
     )
     if not facts.budgets:

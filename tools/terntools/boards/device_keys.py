@@ -135,7 +135,7 @@ def run_rotate(args: argparse.Namespace) -> int:
     if device_keys:
         text += (
             "\n  give each board its new key before the next round, which refuses the old one: "
-            f"tern board provision BOARD --store {args.store} --device {min(device_keys)}"
+            f"tern board provision BOARD --store {args.store} --device {min(device_keys)} --data DATA"
         )
     if not new_fleet_key:
         text += f"\n  {_STAYS}"

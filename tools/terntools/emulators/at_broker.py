@@ -21,6 +21,7 @@ from ternhost.errors import UsageError
 from ternhost.reach.absence import refuses
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.kinds import kind_of
 from ternhost.reach.broker.mosquitto import reload
 from ternhost.store.store import Store
 from terntools.boards.attach import attach
@@ -70,7 +71,10 @@ def connect(
     hint = (
         f"give it their keys: {command}; then send SIGHUP to a Mosquitto of another user or machine"
     )
-    watch = AtBroker(boards, directory, hint)
+    access = Access.load(host_file(directory))
+    watch = AtBroker(
+        boards, start=kind_of(directory, access).start_command(str(directory)), refresh=hint
+    )
     watch.begin()
     return watch
 
@@ -98,14 +102,14 @@ class AtBroker:
     It warns when the broker refuses the boards, when it is gone, and when it is back.
     """
 
-    def __init__(self, boards: Sequence[Path], directory: Path, refresh: str) -> None:
+    def __init__(self, boards: Sequence[Path], start: str, refresh: str) -> None:
         """Prepare to watch the broker whose address the boards have.
 
-        boards: their directories. directory: of the broker. refresh: tells the user how the broker gets the
-        keys of the boards.
+        boards: their directories. start: tells the user how to start the broker. refresh: tells the
+        user how the broker gets the keys of the boards.
         """
         self._boards = boards
-        self._directory = directory
+        self._start = start
         self._refresh = refresh
         config = json.loads((boards[0] / mqtt.CONFIG).read_text())
         self._address: tuple[str, int] = (config["host"], config["port"])
@@ -176,9 +180,7 @@ class AtBroker:
             reason = _REFUSALS.get(code, "")
             warn(f"{broker_words} does not let the boards in: {problem}{reason}\n  {self._refresh}")
         else:
-            warn(
-                f"{broker_words} does not answer: {problem}\n  start it: tern broker run {self._directory}"
-            )
+            warn(f"{broker_words} does not answer: {problem}\n  start it: {self._start}")
 
 
 def first_client(board: Path) -> tuple[int, bytes]:

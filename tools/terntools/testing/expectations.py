@@ -105,8 +105,11 @@ def _parse_one(figure: str, terms: Any, place: str) -> Expectation:
     return expectation
 
 
+NO_COMMIT = "no commit"  # stands in the history for values that were measured without one
+
+
 def commit() -> str:
-    """Return the Git commit of the current directory, or "no commit".
+    """Return the Git commit of the current directory, or NO_COMMIT outside of a repository.
 
     It ends with "-dirty" if a file in the directory differs from the commit.
     """
@@ -115,7 +118,7 @@ def commit() -> str:
         answer = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     except OSError:
         answer = ""
-    return answer or "no commit"
+    return answer or NO_COMMIT
 
 
 def append(
@@ -178,6 +181,13 @@ def describe(record: Record) -> str:
     return f"{record['figure']} {record['value']:,.6g}, expected {expectation}"
 
 
+def _version(record: Record) -> str:
+    """Return what a value was measured of: a commit, or outside of a repository its date."""
+    if record["commit"] == NO_COMMIT:
+        return str(record["date"])
+    return f"commit {record['commit']}"
+
+
 def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
     """Return for each figure a sentence about the commit that last moved it out of its bounds.
 
@@ -190,9 +200,9 @@ def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
         for record in records:
             passed_before = previous is None or previous["passed"]
             if passed_before and not record["passed"]:
-                sentence = f"{record['board']}: {describe(record)}, since commit {record['commit']}"
+                sentence = f"{record['board']}: {describe(record)}, since {_version(record)}"
                 if previous is not None:
-                    sentence += f"; it was {previous['value']:,.6g} at {previous['commit']}"
+                    sentence += f"; it was {previous['value']:,.6g} at {_version(previous).removeprefix('commit ')}"
                 sentences[name] = sentence  # of several the last one
             previous = record
     return sentences
