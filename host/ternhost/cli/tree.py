@@ -43,6 +43,7 @@ _OWN = {
     "dashboard": "ternhost.watch.dashboard_command",
     "privacy": "ternhost.cli.privacy",
     "demo": "ternhost.cli.demo",
+    "data": "ternhost.cli.data:DATA",
     "config": "ternhost.cli.config",
     "cache": "ternhost.cli.cache",
 }

@@ -52,7 +52,7 @@ class OwnData:
 
     - features, labels: n x d and n, as of `Dataset`; labels of classes are the classes' numbers
     - owners: for each record the number of its device, from 0; None if no column says it
-    - missing_rows: how many rows of the file are left out, since a value in them is missing
+    - whole: the table with all rows of the file, of which `table` lacks those with missing values
     """
 
     table: RawTable
@@ -62,7 +62,12 @@ class OwnData:
     labels: npt.NDArray[np.int16] | None
     owners: Indices | None
     owner_names: tuple[str, ...]
-    missing_rows: int = 0
+    whole: RawTable
+
+    @property
+    def missing_rows(self) -> int:
+        """How many rows of the file are left out, since a value in them is missing."""
+        return len(self.whole) - len(self.table)
 
     def dataset(self, *, classes: bool) -> Dataset:
         """Return the records as a data set for models.
@@ -203,9 +208,8 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> Ow
     if schema is None:
         schema = plain_schema(table)
     _require_columns(table, schema)
-    complete = _without_missing(table, schema)
-    missing_rows = len(table) - len(complete)
-    table = complete
+    whole = table
+    table = _without_missing(whole, schema)
     columns = []
     if not is_of_a_board(table):
         columns.append(np.full((len(table), 1), ONE, np.int16))
@@ -224,7 +228,7 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> Ow
         labels=_labels(table, schema),
         owners=owners,
         owner_names=owner_names,
-        missing_rows=missing_rows,
+        whole=whole,
     )
     return _ordered(own, selection.time or schema.time)
 

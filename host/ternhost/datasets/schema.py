@@ -209,9 +209,13 @@ class Schema:
         """
         return self._file.where(COLUMNS, column, key)
 
-    def place_of(self, key: str) -> str:
-        """Return the place of a key that is in no table, such as "my.toml, line 1" for label."""
-        return self._file.where(key)
+    def place_of(self, *keys: str) -> str:
+        """Return the place of the first of some keys that are in no table, or else the file's name.
+
+        An example is "my.toml, line 1" for label.
+        """
+        places = [self._file.where(key) for key in keys]
+        return next((place for place in places if place != self.name), self.name)
 
     def for_board(self) -> bytes:
         """Return the file columns.json of a board, whose program makes records by this schema."""

@@ -189,4 +189,4 @@ def lines_of(values: Mapping[str, Any], columns: Sequence[Column], notes: Notes)
 
 
 def _comment(lines: Sequence[str]) -> list[str]:
-    return [f"# {visible(line)}".rstrip() for line in lines]
+    return [f"# {visible(line)}" if line else "" for line in lines]

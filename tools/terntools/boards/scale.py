@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 
 from tern.features import Window
-from ternhost.command import add_command, add_group, add_option, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-
-HEADING = "Set up"  # of tern --help
 
 LOW, HIGH = 0.02, 0.98  # the quantiles between which a scale lies
 KINDS = ("mean", "deviation", "jerk", "crossings")
@@ -124,14 +122,12 @@ def names(count: int, with_length: bool) -> list[str]:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern data scale` to the commands."""
+    """Add `tern data scale` to the verbs of `tern data`."""
     summary = (
         "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
     )
     example = "tern data scale recordings.csv --times 8192 --length"
-    group_summary = "prepare the data of devices"
-    verbs = add_group(subparsers, "data", group_summary, example)
-    parser = add_command(verbs, "scale", summary, example, _run)
+    parser = add_command(subparsers, "scale", summary, example, _run)
     text = "one sample per line, in one to three columns of numbers; an empty line ends a recording"
     parser.add_argument("file", type=Path, metavar="FILE.csv", help=text)
     add_option(parser, "--samples N", "samples in a window", 128)

@@ -1,0 +1,414 @@
+"""Proposes the schema of a table: which columns are features, their bounds, and the label.
+
+A proposal is a guess, which the user edits. Its bounds and categories come from the records, so
+that they are not private; the file says so.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+import numpy as np
+import numpy.typing as npt
+
+from tern.wire import MAX_DIMENSION
+from ternhost.datasets.columns import Categorical, Column, Numeric
+from ternhost.datasets.reading import RawTable
+from ternhost.datasets.schema import Schema
+from ternhost.datasets.schema_file import COLUMNS
+from ternhost.datasets.toml_text import text_of
+from ternhost.errors import UsageError
+from ternhost.text import counted
+
+_MISSING_WORDS = {"", "?", "na", "n/a", "nan", "null", "none", "-", "--", "."}
+_LABEL_NAMES = {
+    "label",
+    "class",
+    "class_code",
+    "target",
+    "y",
+    "outcome",
+    "activity",
+    "species",
+    "diagnosis",
+}
+_DEVICE_NAMES = {
+    "device",
+    "board",
+    "node",
+    "sensor",
+    "station",
+    "site",
+    "home",
+    "house",
+    "household",
+    "room",
+    "user",
+    "person",
+    "subject",
+    "participant",
+    "patient",
+    "owner",
+    "client",
+    "member",
+}
+_TIME_NAMES = {"t", "time", "timestamp", "date", "datetime", "date_time", "day", "ts"}
+_ID_NAMES = {"id", "index", "row", "no", "nr", "number", "uuid", "unnamed:_0"}
+_MOST_CATEGORIES = 30
+_MOST_CLASSES = 20  # of whole numbers that are a label
+_MOST_CODES = 10  # different whole numbers that may be codes of categories
+_FEWEST_A_CATEGORY = 2  # records, on average
+_PARTS = 10  # about as many parts of a round number are between bounds
+_SENTINEL_SHARE = 0.005  # of the values
+_FEWEST_SENTINELS = 3
+_MOST_SHOWN = 12  # categories in a comment
+_DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}")
+
+
+@dataclass
+class Proposal:
+    """A schema that is proposed, and comments that tell the user what to edit.
+
+    notes: as of `schema_file.lines_of`.
+    """
+
+    schema: Schema
+    notes: dict[tuple[str, ...], list[str]]
+
+    def text(self) -> str:
+        """Return the text of the schema's file."""
+        return self.schema.toml(self.notes)
+
+
+@dataclass
+class _Draft:
+    """What is found out about a table, column by column."""
+
+    table: RawTable
+    label: str
+    missing: tuple[str, ...]
+    columns: list[Column] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)  # for leaving a column out, by its name
+    notes: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+    device: str = ""
+    time: str = ""
+
+
+def propose(table: RawTable, label: str = "") -> Proposal:
+    """Propose a schema for a table.
+
+    label: the name of the label's column; empty: it is guessed. Raises UsageError if there is no
+    such column, or if no column is left as a feature.
+    """
+    if label:
+        table.texts(label)  # raises UsageError if there is no such column
+    missing = _missing_texts(table)
+    draft = _Draft(table, label, missing)
+    _find_device_and_time(draft)
+    if not label:
+        draft.label = _guessed_label(draft)
+    for name in table.columns:
+        _add_column(draft, name)
+    _fit_a_record(draft)
+    features = [column for column in draft.columns if column.name != draft.label]
+    if not features:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in draft.reasons.items())
+        raise UsageError(f"no column of {table.name} can be a feature", reasons or None)
+    if draft.label in draft.reasons:
+        text = f"{draft.label} cannot be the label of {table.name}: {draft.reasons[draft.label]}"
+        raise UsageError(text, "name another column with --label")
+    return _proposal(draft)
+
+
+def _proposal(draft: _Draft) -> Proposal:
+    """Return the schema of a draft, with its comments."""
+    notes = draft.notes
+    notes[()] = [
+        f"What the columns of {draft.table.name} mean to tern. It is a proposal: please edit it.",
+        "Bounds and categories marked `computed = true` come from the records, and are not",
+        "private. Write bounds that everybody may know, such as those of the sensor, and",
+        "delete the mark.",
+        "",
+    ]
+    notes[("label",)] = ["The column that a model predicts:"]
+    schema_label = draft.label
+    label_column = next((each for each in draft.columns if each.name == draft.label), None)
+    if isinstance(label_column, Categorical) and len(label_column.categories) > 2:
+        notes[("positive",)] = [
+            "A model of two classes needs the one that is +1; the others are the rest:",
+            f"positive = {text_of(label_column.categories[0])}",
+        ]
+    if draft.device:
+        notes[("device",)] = [
+            "If this column says which device a record belongs to, take the # away:",
+            f"device = {text_of(draft.device)}",
+        ]
+    if draft.time:
+        notes[("time",)] = [
+            "If this column orders the records of a device, take the # away:",
+            f"time = {text_of(draft.time)}",
+        ]
+    notes[("missing",)] = [
+        f"How a missing value is written{', as far as was seen' if draft.missing else ''}:"
+    ]
+    notes[("rows_with_missing",)] = [
+        'Rows with a missing value are left out. With "middle" a missing number becomes the',
+        "middle of its bounds:",
+        'rows_with_missing = "middle"',
+    ]
+    if draft.reasons:
+        notes[("leave_out",)] = [
+            "Columns that are no features:",
+            *(f"  {name}: {reason}" for name, reason in draft.reasons.items()),
+        ]
+    schema = Schema(
+        tuple(draft.columns),
+        label=schema_label,
+        missing=draft.missing,
+        leave_out=tuple(draft.reasons),
+        name=draft.table.name,
+    )
+    return Proposal(schema, notes)
+
+
+# Missing values
+
+
+def _missing_texts(table: RawTable) -> tuple[str, ...]:
+    """Return the texts of a table that seem to stand for a missing value; the empty one always."""
+    found = [""]
+    words: Counter[str] = Counter()
+    for name in table.columns:
+        words.update({text for text in table.texts(name) if text.casefold() in _MISSING_WORDS})
+    found += [word for word in words if word]
+    sentinels: set[str] = set()
+    refused: set[str] = set()
+    for name in table.columns:
+        numbers = _numbers(table, name, found)
+        if numbers is not None:
+            chosen, others = _sentinels(table.texts(name), numbers)
+            sentinels |= chosen
+            refused |= others
+    return (*found, *sorted(sentinels - refused))
+
+
+def _sentinels(texts: Sequence[str], numbers: npt.NDArray[np.float64]) -> tuple[set[str], set[str]]:
+    """Return the texts of a number that occurs often and far from all others, and all other texts.
+
+    The number is a negative whole one, or consists of nines, such as -200 or 9999.
+    """
+    known = np.unique(numbers[~np.isnan(numbers)])
+    if len(known) < 4:
+        return set(), set(texts)
+    chosen = set()
+    for value, rest in ((known[0], known[1:]), (known[-1], known[:-1])):
+        is_usual = value == np.rint(value) and abs(value) >= 9
+        is_usual = is_usual and (value < 0 or set(f"{value:.0f}") == {"9"})
+        width = rest[-1] - rest[0]
+        gap = min(abs(rest - value))
+        count = int((numbers == value).sum())
+        is_often = count >= max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
+        if is_usual and is_often and gap > width > 0:
+            chosen |= {text for text, number in zip(texts, numbers, strict=True) if number == value}
+    return chosen, set(texts) - chosen
+
+
+def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> npt.NDArray[np.float64] | None:
+    """Return the numbers of a column; None if it has a cell that is none, or no number at all."""
+    try:
+        numbers = table.numbers(name, missing)
+    except UsageError:
+        return None
+    if np.isnan(numbers).all():
+        return None
+    return numbers
+
+
+# Devices, time and the label
+
+
+def _key(name: str) -> str:
+    """Return the name of a column as it is compared with usual ones."""
+    return re.sub(r"\W+", "_", name.casefold()).strip("_")
+
+
+def _find_device_and_time(draft: _Draft) -> None:
+    """Find the columns that say which device a record belongs to, and when it was made."""
+    table = draft.table
+    for name in table.columns:
+        if name == draft.label:
+            continue
+        words = set(_key(name).split("_"))
+        distinct = len(set(table.texts(name)))
+        repeats = 1 < distinct <= len(table) / 2
+        if not draft.device and words & _DEVICE_NAMES and repeats:
+            draft.device = name
+            draft.reasons[name] = "it seems to say which device a record belongs to"
+        elif _key(name) in _TIME_NAMES or _are_times(table.texts(name)):
+            draft.reasons[name] = "it seems to be a time"
+            draft.time = draft.time or name
+
+
+def _are_times(texts: Sequence[str]) -> bool:
+    """Return whether texts look like dates or times of day, by the first ones that are there."""
+    shown = [text for text in texts if text][:100]
+    return bool(shown) and all(_is_time(text) for text in shown)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        pass
+    else:
+        return False  # 12.30 is a number
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return _DATES.fullmatch(text) is not None
+    return True
+
+
+def _guessed_label(draft: _Draft) -> str:
+    """Return the column that has the name of a label, else the last one that can be one."""
+    names = [name for name in draft.table.columns if name not in draft.reasons]
+    usual = [name for name in names if _key(name) in _LABEL_NAMES]
+    for name in [*reversed(usual), *reversed(names)]:
+        if not isinstance(_column_of(draft, name, is_label=True), str):
+            return name
+    return ""
+
+
+# Columns
+
+
+def _add_column(draft: _Draft, name: str) -> None:
+    """Add a column of the table to a draft, or the reason why it is left out."""
+    is_label = name == draft.label
+    if name in draft.reasons and not is_label:
+        return
+    column = _column_of(draft, name, is_label=is_label)
+    if isinstance(column, str):
+        draft.reasons[name] = column
+        return
+    draft.columns.append(column)
+    draft.notes[(COLUMNS, name)] = _notes_of(draft, column)
+
+
+def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
+    """Return what a column of the table is, or the reason why it cannot be a feature or a label."""
+    texts = [text for text in draft.table.texts(name) if text not in draft.missing]
+    reason = _reason_against(name, texts, is_label=is_label)
+    if reason:
+        return reason
+    numbers = _numbers(draft.table, name, draft.missing)
+    try:
+        if numbers is None:
+            return _of_texts(name, texts, is_label=is_label)
+        return _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
+    except UsageError as error:
+        return error.message
+
+
+def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
+    """Return why a column is left out whatever it holds; empty if nothing speaks against it.
+
+    texts: those that are not missing.
+    """
+    distinct = set(texts)
+    if not distinct:
+        return "it has no value"
+    if distinct <= {"1", "1.0"}:
+        return "tern adds the constant 1 by itself"
+    if len(distinct) == 1:
+        return f"it is {text_of(texts[0])} in every record"
+    has_name_of_id = _key(name).split("_")[-1] in _ID_NAMES
+    if has_name_of_id and len(distinct) == len(texts) and not is_label:
+        return "it seems to number the records"
+    return ""
+
+
+def _of_numbers(name: str, numbers: npt.NDArray[np.float64], *, is_label: bool) -> Column:
+    """Return a column of these numbers: the classes of a label, or an amount with round bounds."""
+    if is_label and _are_class_numbers(numbers):
+        whole = np.unique(numbers).astype(int)
+        return Categorical(name, tuple(map(str, whole.tolist())), computed=True)
+    low, high = _round_bounds(float(numbers.min()), float(numbers.max()))
+    return Numeric(name, low, high, computed=True)
+
+
+def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | str:
+    """Return a column of categories, or why it is none."""
+    distinct = sorted(set(texts))
+    most = MAX_DIMENSION if is_label else _MOST_CATEGORIES
+    if len(distinct) > most or len(texts) < _FEWEST_A_CATEGORY * len(distinct):
+        return f"it has {counted(len(distinct), 'different text')} in {counted(len(texts), 'row')}"
+    return Categorical(name, tuple(distinct), computed=True)
+
+
+def _are_class_numbers(numbers: npt.NDArray[np.float64]) -> bool:
+    """Return whether the numbers of a label seem to be those of classes."""
+    distinct = np.unique(numbers)
+    is_whole = bool((distinct == np.rint(distinct)).all())
+    are_repeated = len(numbers) >= _FEWEST_A_CATEGORY * len(distinct)
+    return is_whole and 2 <= len(distinct) <= _MOST_CLASSES and are_repeated
+
+
+def _round_bounds(least: float, most: float) -> tuple[Decimal, Decimal]:
+    """Return round numbers at or beyond two different ones, such as -5 and 40 for -3.7 and 38.2."""
+    part = (Decimal(repr(most)) - Decimal(repr(least))) / _PARTS
+    unit = Decimal(1).scaleb(part.adjusted())
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= part)
+    low = math.floor(Decimal(repr(least)) / step) * step
+    high = math.ceil(Decimal(repr(most)) / step) * step
+    return _plain(low), _plain(high)
+
+
+def _plain(number: Decimal) -> Decimal:
+    """Return the same number, written without an exponent and without zeros at its end."""
+    return Decimal(f"{number.normalize():f}")
+
+
+def _notes_of(draft: _Draft, column: Column) -> list[str]:
+    """Return the comment above a column: what was seen in the records."""
+    texts = [text for text in draft.table.texts(column.name) if text not in draft.missing]
+    missing = len(draft.table) - len(texts)
+    if isinstance(column, Categorical):
+        counts = Counter(texts)
+        shown = [f"{text} {count:,}" for text, count in counts.most_common(_MOST_SHOWN)]
+        if len(counts) > _MOST_SHOWN:
+            shown.append("...")
+        seen = f"seen: {', '.join(shown)}"
+        if column.name == draft.label:
+            seen = f"the label; {seen}"
+    else:
+        numbers = _numbers(draft.table, column.name, draft.missing)
+        assert numbers is not None
+        seen = f"seen: {np.nanmin(numbers):g} to {np.nanmax(numbers):g}"
+        distinct = np.unique(numbers[~np.isnan(numbers)])
+        is_whole = bool((distinct == np.rint(distinct)).all())
+        if is_whole and 2 < len(distinct) <= _MOST_CODES:
+            codes = text_of([f"{code:.0f}" for code in distinct])
+            seen += f"; if these are codes, and not amounts: categories = {codes}"
+    if missing:
+        seen += f"; {missing:,} missing"
+    return [seen]
+
+
+def _fit_a_record(draft: _Draft) -> None:
+    """Leave out the last columns of a table that has more features than a record can have."""
+    count = 1  # the constant
+    for column in list(draft.columns):
+        if column.name == draft.label:
+            continue
+        count += len(column.features)
+        if count > MAX_DIMENSION:
+            draft.columns.remove(column)
+            draft.reasons[column.name] = (
+                f"a record has at most {MAX_DIMENSION} features, the constant included"
+            )
+            count -= len(column.features)
