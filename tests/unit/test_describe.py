@@ -139,6 +139,10 @@ def test_the_time_column_is_a_comment_that_the_user_can_switch_on(folder, name, 
     assert Schema.read(folder / "on.toml").time == name
 
 
+def test_numbers_that_go_up_and_down_are_no_time_whatever_their_name(folder):
+    assert "T" in proposed(folder, T=amounts(), y=many([0, 1])).feature_names
+
+
 @pytest.mark.parametrize("mark", ["?", "NA", "nan", "-"])
 def test_marks_of_missing_values_are_found(folder, mark):
     schema = proposed(folder, a=[mark, *amounts()], y=[0, *many([0, 1])])
@@ -148,6 +152,12 @@ def test_marks_of_missing_values_are_found(folder, mark):
 def test_a_number_that_stands_for_missing_ones_is_found(folder):
     schema = proposed(folder, a=[-200] * 9 + amounts(), y=[0] * 9 + many([0, 1]))
     assert (schema.missing, schema.columns[0].low) == (("", "-200"), 0)
+
+
+def test_a_missing_number_is_found_where_another_column_is_wide(folder):
+    """-200 is far from the values of `a`, and nearer to those of `b` than these are to each other."""
+    columns = {"a": [-200] * 9 + amounts(), "b": [-200] * 9 + amounts(700, 2000)}
+    assert proposed(folder, **columns, y=[0] * 9 + many([0, 1])).missing == ("", "-200")
 
 
 def test_a_rare_low_number_is_no_missing_one(folder):

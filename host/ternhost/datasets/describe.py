@@ -65,6 +65,8 @@ _FEWEST_A_CATEGORY = 2  # records, on average
 _PARTS = 10  # about as many parts of a round number are between bounds
 _SENTINEL_SHARE = 0.005  # of the values
 _FEWEST_SENTINELS = 3
+_APART = 0.1  # of the width of the other numbers
+_MOST_DECREASES = 0.1  # share of the steps of a time at which it decreases
 _MOST_SHOWN = 12  # categories in a comment
 _DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}")
 
@@ -197,14 +199,17 @@ def _missing_texts(table: RawTable) -> tuple[str, ...]:
 
 
 def _sentinels(texts: Sequence[str], numbers: npt.NDArray[np.float64]) -> tuple[set[str], set[str]]:
-    """Return the texts of a number that occurs often and far from all others, and all other texts.
+    """Return the texts of a number that seems to stand for missing ones, and those that do not.
 
-    The number is a negative whole one, or consists of nines, such as -200 or 9999.
+    The number is a negative whole one, or consists of nines, such as -200 or 9999. It occurs often,
+    and farther from all others than these are from each other. A number that is merely somewhat
+    apart is among neither texts: other columns decide.
     """
     known = np.unique(numbers[~np.isnan(numbers)])
     if len(known) < 4:
         return set(), set(texts)
     chosen = set()
+    undecided = set()
     for value, rest in ((known[0], known[1:]), (known[-1], known[:-1])):
         is_usual = value == np.rint(value) and abs(value) >= 9
         is_usual = is_usual and (value < 0 or set(f"{value:.0f}") == {"9"})
@@ -212,9 +217,14 @@ def _sentinels(texts: Sequence[str], numbers: npt.NDArray[np.float64]) -> tuple[
         gap = min(abs(rest - value))
         count = int((numbers == value).sum())
         is_often = count >= max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
-        if is_usual and is_often and gap > width > 0:
-            chosen |= {text for text, number in zip(texts, numbers, strict=True) if number == value}
-    return chosen, set(texts) - chosen
+        if not is_usual or not is_often or width == 0:
+            continue
+        of_value = {text for text, number in zip(texts, numbers, strict=True) if number == value}
+        if gap > width:
+            chosen |= of_value
+        elif gap > _APART * width:
+            undecided |= of_value
+    return chosen, set(texts) - chosen - undecided
 
 
 def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> npt.NDArray[np.float64] | None:
@@ -248,9 +258,20 @@ def _find_device_and_time(draft: _Draft) -> None:
         if not draft.device and words & _DEVICE_NAMES and repeats:
             draft.device = name
             draft.reasons[name] = "it seems to say which device a record belongs to"
-        elif _key(name) in _TIME_NAMES or _are_times(table.texts(name)):
+        elif _are_times(table.texts(name)) or (
+            _key(name) in _TIME_NAMES and _mostly_rises(draft, name)
+        ):
             draft.reasons[name] = "it seems to be a time"
             draft.time = draft.time or name
+
+
+def _mostly_rises(draft: _Draft, name: str) -> bool:
+    """Return whether a column may be a time: if it has numbers, few are below the one before."""
+    numbers = _numbers(draft.table, name, draft.missing)
+    if numbers is None:
+        return True
+    changes = np.diff(numbers[~np.isnan(numbers)])
+    return int((changes < 0).sum()) <= _MOST_DECREASES * len(changes)
 
 
 def _are_times(texts: Sequence[str]) -> bool:
