@@ -94,6 +94,14 @@ def test_a_refused_run_is_taken_back_after_its_first_round(board, words, fleet, 
     assert_nothing_is_left()
 
 
+@pytest.mark.parametrize("learner", ["fedsgd", "fedavg"])
+def test_softmax_is_refused_before_a_question_if_labels_are_no_class_numbers(learner, fleet, tern):
+    """The boards have records of flights, whose labels are -1 and 1."""
+    words = ["--data", "devices:28:3", "--reports", "2", *fleet()]
+    tern("train", learner, *words, code=errors.USAGE)
+    assert_nothing_is_left(rounds=0)
+
+
 def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(
     fleet, tern, monkeypatch
 ):

@@ -70,6 +70,7 @@ class Learner:
     modules: tuple[str, ...] = ()  # of boards, beside those of every client
     individual: bool = False  # it needs each device's report by itself, not only counts
     once: bool = False  # it asks no device again that has answered
+    label_classes: int | None = None  # the labels it needs (store/labels.py); None: it reads none
     unit: int = 0  # the number of consecutive records that reports protect; 0: the client
     delta: float = 1e-6  # of a total in rho
 

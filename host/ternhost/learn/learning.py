@@ -114,7 +114,7 @@ class Learning(Learner):
         self._population = population
         self.model: str = options.model_name
         self.dataset = self._dataset_for(data)  # None: only the devices know their records
-        self.classes = self._class_count()
+        self.classes = self.label_classes = self._class_count()
         features = self._feature_count()
         self.d = self.classes * features  # weights of the model
         if self.d > MAX_VALUES:

@@ -21,6 +21,7 @@ from ternhost.options import require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.sums import epsilon_of
+from ternhost.store import labels
 from ternhost.store.fleet_key import OWN_KEY_ONLY
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -251,6 +252,7 @@ def provision_fleet(
         if unit:
             _write_unit(directory, unit)
     store.save_state({_EMULATED: max(last_emulated, devices)})
+    labels.keep(store, first=1, last=devices, classes=labels.classes_in(rows[:, -1]))
     # Last, so that after an error above the boards that exist still have their keys in the store.
     store.add_devices(keys)
 

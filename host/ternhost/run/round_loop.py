@@ -15,6 +15,7 @@ from ternhost.reach import refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs
 from ternhost.run.status import END, PROGRESS, ROUND, Status
+from ternhost.store import labels
 from ternhost.store.runs import EndedRound
 from ternhost.text import counted
 
@@ -68,6 +69,7 @@ class RoundLoop:
             self._note_fleet()
         open_rounds = driver.resume()  # the numbers of the rounds that an earlier start left open
         if not run.state.rounds:
+            self._require_labels()
             was_announced = bool(open_rounds)
             announcement.announce_costs(run, driver, self.members, again=was_announced)
 
@@ -153,6 +155,13 @@ class RoundLoop:
         # Each cohort is a random part of a larger pool of devices. Some drivers draw that part
         # themselves; others return the cohorts as they are.
         return self._driver.drawn(number, cohorts, pools)
+
+    def _require_labels(self) -> None:
+        """Raise UsageError if devices have labels of a kind that the algorithm cannot learn from."""
+        run = self._run
+        if run.algorithm.label_classes is None or run.fleet.simulated:
+            return
+        labels.require(run.store, self.members, run.algorithm.label_classes)
 
     def _served_members(self) -> Sequence[int] | Devices:
         """Return the ids of the devices to ask now, in a run that serves a fleet without end.

@@ -13,7 +13,7 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.provision import keys
 from ternhost.provision.boards import BoardSettings, board_files, new_keys
 from ternhost.reach.addresses import DEVICE_AUTHORITY
-from ternhost.store import sleepers
+from ternhost.store import labels, sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -209,6 +209,7 @@ def apply(
     if begins_again and member.settings.whole_fleet:
         changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
 
+    labels.keep(store, member.device, member.device, labels.classes_in(member.rows[:, -1]))
     deploy.apply(repl, changes, progress)
     new_ledger = changes.write.get("/" + storage.ledger_name(member.device))
     if new_ledger:
