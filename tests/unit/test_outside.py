@@ -149,7 +149,7 @@ def board_in_a_folder(tmp_path):
     """
     store, board, stick = tmp_path / "keys.sqlite", tmp_path / "board", tmp_path / "stick"
     one_report = Policy(largest=8_000_000, budget=8_000_000)
-    rows = dealt_records(datasets.held("iris"), clients=12, each=1, seed=1)
+    rows = dealt_records(datasets.load("iris"), clients=12, each=1, seed=1)
     with Store(store) as opened:
         provision_fleet(opened, [board], rows, one_report)
     with devices_of_a_folder(stick, board):

@@ -257,7 +257,7 @@ def plain_schema(table: RawTable) -> Schema:
     if not names:
         text = f"{table.name} has a single column"
         raise UsageError(text, "a row is a record: its features, then its label")
-    has_constant = set(table.texts(names[0])) <= {"1", "1.0"}
+    has_constant = _is_constant(table, names[0])
     if has_constant and not is_of_a_board(table):
         leave_out = [names.pop(0)]
     columns: list[Column] = []
@@ -276,7 +276,7 @@ def public_features(table: RawTable, d: int, *, constant: bool) -> Fixed:
     Raises UsageError for a table of another width, or with a value out of range.
     """
     columns = list(table.columns)
-    has_constant = set(table.texts(columns[0])) <= {"1", "1.0"}
+    has_constant = _is_constant(table, columns[0])
     wanted = d
     if constant and not has_constant:
         wanted = d - 1
@@ -289,6 +289,14 @@ def public_features(table: RawTable, d: int, *, constant: bool) -> Fixed:
     for name in columns[:wanted]:
         features.append(to_fixed(_in_range(table, name)))
     return np.stack(features, axis=1)
+
+
+def _is_constant(table: RawTable, name: str) -> bool:
+    """Return whether all values of a column are the number 1, however that is written."""
+    try:
+        return bool((table.numbers(name) == 1).all())
+    except UsageError:  # it has something that is no number
+        return False
 
 
 def _in_range(table: RawTable, name: str) -> Floats:

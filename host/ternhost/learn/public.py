@@ -13,6 +13,8 @@ from ternhost.learn.parameters import Floats
 from ternhost.text import counted, whole_number
 
 METAVAR = "FILE|N|none"
+_NARROW = 0.02  # a hundredth of [-1, 1]: 1 % of the steps of Q1.14
+_TIMES_WIDER = 10  # so much wider than the rows half of the records are, if the units differ
 _SEED_OF_ROWS = 7  # beside the run's seed, so that the choice depends on nothing else
 
 
@@ -43,6 +45,7 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
         has_constant = dataset is None or dataset.feature_names[0] == CONSTANT
         rows = read(Path(text), d, constant=has_constant)
         _require_enough(rows, d)
+        _require_same_units(rows, dataset, text)
         return PublicRows(rows, name=f"the rows of {text}")
 
     if dataset is None:
@@ -61,6 +64,46 @@ def _require_enough(rows: Floats, d: int) -> None:
     if len(rows) < d:
         text = f"{counted(len(rows), 'public row')} for {d} features"
         raise UsageError(text, f"{d} or more, better 300, or none")
+
+
+def _require_same_units(rows: Floats, dataset: Dataset | None, file: str) -> None:
+    """Raise UsageError for public rows that are probably in other units than the records of the run.
+
+    The values of such a column lie in a hundredth of [-1, 1] or less, or are all the same, and those
+    of the records do not. A column whose records are nearly all the same as well, such as a rare
+    category, is left out of the comparison. Where only the devices know their records, all columns
+    must be like that: a single one may be so in the records, too.
+
+    rows: n x d. dataset: of the records; None if only the devices know them. file: of the rows, for
+    the message.
+    """
+    spans = np.ptp(rows, axis=0)
+    is_narrow = spans < _NARROW
+    if dataset is None:
+        names = [f"column {number}" for number in range(1, rows.shape[1] + 1)]
+        is_compared = ~(rows == 1).all(axis=0)  # all but the constant
+        if not is_narrow[is_compared].all():
+            return
+        wrong = np.flatnonzero(is_narrow & is_compared)
+    else:
+        names = list(dataset.feature_names)
+        records = dataset.features[dataset.training] / ONE
+        first_quarter, last_quarter = np.quantile(records, (0.25, 0.75), axis=0)
+        spans_of_records = last_quarter - first_quarter
+        is_wide = spans_of_records >= np.maximum(_NARROW, _TIMES_WIDER * spans)
+        wrong = np.flatnonzero(is_narrow & is_wide)
+    if not len(wrong):
+        return
+
+    first = wrong[0]
+    span = f"{rows[:, first].min():.3g} to {rows[:, first].max():.3g}"
+    more = ""
+    if len(wrong) > 1:
+        more = f", and so are {len(wrong) - 1} more"
+    raise UsageError(
+        f"{file}: {names[first]} is from {span}{more}, so these rows are probably in another unit",
+        hint="scale them as the records are, to [-1, 1] by their public bounds, or use --public none",
+    )
 
 
 def read(path: Path, d: int, constant: bool = True) -> Floats:

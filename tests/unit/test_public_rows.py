@@ -1,0 +1,79 @@
+"""Public rows in another unit than the records of the run are refused before the run."""
+
+import numpy as np
+import pytest
+
+from ternhost import datasets
+from ternhost.errors import UsageError
+from ternhost.learn import public
+from ternhost.learn.base import Population
+from ternhost.learn.fedsum import FedSum
+
+pytestmark = pytest.mark.usefixtures("here")
+DATA = datasets.load("synthetic-logistic")
+ROWS = DATA.features[:300] / 16384  # features from -1 to 1, after the constant
+
+
+def parsed(rows, dataset=DATA, form="%.6f"):
+    """The public rows of a file with these rows, for records of the data set."""
+    np.savetxt("public.csv", rows, form, delimiter=",")
+    return public.parse("public.csv", dataset, d=rows.shape[1], seed=1)
+
+
+def scaled(factor, *columns):
+    """The rows with another scale of these columns; of none named: of all but the constant."""
+    rows = ROWS.copy()
+    rows[:, list(columns) or slice(1, None)] *= factor
+    return rows
+
+
+@pytest.mark.parametrize("form", ["%.6f", "%g"])
+def test_rows_in_the_unit_of_the_records_are_taken_as_they_are(form):
+    assert np.allclose(parsed(ROWS, form=form).rows, ROWS, atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [0, 1e-4])
+@pytest.mark.parametrize("columns", [(), (3,)], ids=["all columns", "one column"])
+def test_a_column_in_another_unit_is_refused_by_its_name(factor, columns):
+    first = DATA.feature_names[min(columns, default=1)]
+    with pytest.raises(UsageError, match=rf"\b{first}\b"):
+        parsed(scaled(factor, *columns))
+
+
+def test_a_rare_category_may_be_missing_in_public_rows():
+    """Of the records a hundredth has 1 in the last column, all others -1; the rows have only -1."""
+    records = DATA.features.copy()
+    records[:, -1] = np.where(np.arange(len(records)) % 100, -16384, 16384)
+    data = datasets.Dataset(
+        name="rare",
+        task=DATA.task,
+        feature_names=DATA.feature_names,
+        features=records,
+        labels=DATA.labels,
+        held_out=DATA.held_out,
+    )
+    rows = ROWS.copy()
+    rows[:, -1] = -1
+    assert parsed(rows, data).rows is not None
+
+
+def test_without_records_to_compare_with_rows_of_nearly_zero_are_refused():
+    with pytest.raises(UsageError):
+        parsed(scaled(1e-4), dataset=None)
+
+
+def test_without_records_to_compare_with_one_narrow_column_is_taken():
+    assert parsed(scaled(1e-4, 3), dataset=None).rows is not None
+
+
+def test_a_run_with_rows_in_another_unit_does_not_begin(tern):
+    np.savetxt("public.csv", scaled(1e-4), "%.6f", delimiter=",")
+    words = "train direct --fleet simulated:100 --data synthetic-logistic --public public.csv"
+    tern(*words.split(), code=2)
+
+
+def test_sums_with_rows_in_another_unit_do_not_begin():
+    np.savetxt("public.csv", scaled(1e-4), "%.6f", delimiter=",")
+    options = FedSum.Options(data="synthetic-logistic", records=60, public="public.csv")
+    with pytest.raises(UsageError):
+        FedSum(options, Population(clients=10))
