@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ternhost.run.device_model import DeviceModel
     from ternhost.run.status import Status
     from ternhost.store.store import Store
+    from ternhost.watch.summary import FleetSummary, fleet_summary
 
 # Where each public name is defined, as "module:attribute". The imports above say the same to type
 # checkers.
@@ -56,6 +57,7 @@ _PLACES = {
     "Status": "ternhost.run.status:Status",
     "collect": "ternhost.api.runs:collect",
     "infer": "ternhost.api.runs:infer",
+    "fleet_summary": "ternhost.watch.summary:fleet_summary",
     "list_runs": "ternhost.api.runs:list_runs",
     "plan": "ternhost.api.plans:plan",
     "RoundsForYears": "ternhost.planning.years:RoundsForYears",
@@ -71,6 +73,7 @@ _PLACES = {
     "PlanResult": "ternhost.api.plans:PlanResult",
     "Result": "ternhost.api.results:Result",
     "Store": "ternhost.store.store:Store",
+    "FleetSummary": "ternhost.watch.summary:FleetSummary",
     "TrainResult": "ternhost.api.results:TrainResult",
     # Mechanisms.
     "Card": "ternhost.api.cards:Card",
@@ -96,6 +99,7 @@ __all__ = [
     "FedSGD",
     "FedSum",
     "FleetChoice",
+    "FleetSummary",
     "Infer",
     "InferResult",
     "Means",
@@ -121,6 +125,7 @@ __all__ = [
     "certify",
     "collect",
     "design",
+    "fleet_summary",
     "infer",
     "list_cards",
     "list_runs",

@@ -16,7 +16,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch.metrics import Metrics
-from ternhost.watch.summary import Summary, summary_of
+from ternhost.watch.summary import FleetSummary, summary_of
 from ternhost.watch.terminal_view import Drawn
 
 HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\x1b[2J'
@@ -39,7 +39,7 @@ def summary(*gateways, answers=None):
     return summary_of(Snapshot("s", run=RUN, views={"gateways": view}))
 
 
-def drawn(shown: Summary) -> list[str]:
+def drawn(shown: FleetSummary) -> list[str]:
     console = Console(width=160, force_terminal=False, highlight=False, emoji=False, markup=False)
     with console.capture() as capture:
         console.print(Drawn(shown))

@@ -19,6 +19,7 @@ import ternhost.api.learners
 from ternhost import Simulated
 from ternhost.learn.base import ALGORITHMS
 from ternhost.options import options_of
+from terntools.boards import api
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -180,8 +181,19 @@ VALID = {
     CARD.distribution: {"value": 0.5},
     ternhost.write_statement: {"what": "mine"},
     ternhost.account: {"card": CARD, "rounds": 2},
+    ternhost.fleet_summary: {"place": "mine"},
     ternhost.RoundsForYears: {"years": 2, "every": "1h"},
     ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
+}
+# The functions of the tools for boards.
+MEMBER = api.MemberOptions(7, "iris", store="mine.sqlite")
+UPDATE = api.UpdateOptions("mine.py", broker="mine")
+VALID |= {
+    api.MemberOptions: {"device": 7, "data": "iris"},
+    api.UpdateOptions: {"main": "mine.py", "broker": "mine"},
+    api.up: {"board": "mine", "options": MEMBER},
+    api.update: {"devices": [7], "options": UPDATE},
+    api.records: {"board": "mine"},
 }
 # What is not called by users with arguments of their own, or is tried elsewhere in this file.
 ELSEWHERE = {
@@ -190,6 +202,7 @@ ELSEWHERE = {
     "CollectResult",
     "DeviceModel",
     "FleetChoice",
+    "FleetSummary",
     "InferResult",
     "Ports",
     "Result",

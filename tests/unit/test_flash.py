@@ -92,21 +92,19 @@ def save(folder, data, name="firmware.bin"):
     return path
 
 
-def flash_esp32(board, tmp_path, data=None, stub=True, **options):
-    """Flash the board with this firmware, by default one for it; with esptool's stub."""
+def flash_esp32(board, tmp_path, data=None, **options):
+    """Flash the board with this firmware, by default one for it."""
     firmware = read_firmware(save(tmp_path, data or firmware_for()))
-    boot_loader = BootLoader(reset=False, stub=stub)
+    boot_loader = BootLoader(reset=False)
     return flash(board.port, firmware, FlashOptions(boot_loader=boot_loader, **options))
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("stub", [False, True])
-def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub):
+def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip):
     board, data, offset = rom(chip), firmware_for(chip), CHIPS[chip][5]
-    result = flash_esp32(board, tmp_path, data, stub=stub)
+    result = flash_esp32(board, tmp_path, data)
     assert (result["verified"], result["offset"]) == (True, offset)
-    assert board.stub is stub
     assert board.flash[offset : offset + len(data)] == data
     assert not any(board.flash[:offset])
 
@@ -234,7 +232,7 @@ def test_the_error_after_a_pulled_cable_says_how_to_recover(rom, tmp_path, monke
     monkeypatch.setattr("esptool.cmds.DEFAULT_CONNECT_ATTEMPTS", 1)  # an attempt takes a second
     board = rom("esp32", cut_after=3)
     with pytest.raises(DeviceError, match="flashing broke off") as caught:
-        flash_esp32(board, tmp_path, stub=False)
+        flash_esp32(board, tmp_path)
     assert "hold boot" in caught.value.hint.lower()
 
 

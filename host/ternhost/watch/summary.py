@@ -1,20 +1,24 @@
 """A summary of a store for people and programs, as `tern watch` shows it."""
 
+import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ternhost.api import arguments
 from ternhost.extensions import View
 from ternhost.store.boards import BoardRow
+from ternhost.store.reader import Reader
 from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.text import counted
-from ternhost.watch import curves, words
+from ternhost.watch import curves, stores, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.fleet_view import FleetView, fleet_of, worst
 
-_MOST_BOARDS = 20  # in `Summary.worst`
-_MOST_POINTS = 200  # in `Summary.curve`
+_MOST_BOARDS = 20  # in `FleetSummary.worst`
+_MOST_POINTS = 200  # in `FleetSummary.curve`
 # The fields of a run that its summary has as JSON.
 _OF_RUN = (
     "name",
@@ -29,8 +33,8 @@ _OF_RUN = (
 )
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class FleetSummary:
     """A run, its fleet and its cost, at a moment."""
 
     at: float  # seconds since 1970
@@ -61,6 +65,19 @@ class Summary:
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
     views: tuple[View, ...] = ()  # what extensions show
 
+    def __repr__(self) -> str:
+        parts = [f"<FleetSummary of {self.store}"]
+        if self.run is not None:
+            parts.append(f"{self.run.name}: {self.run.algorithm}, {self.run.status}")
+            parts.append(counted(self.run.rounds, "round"))
+            parts.append(counted(self.run.reports, "report"))
+        parts += [f"{name} {value:.4f}" for name, value in self.figures.items()]
+        if self.fleet is not None:
+            parts.append(counted(self.fleet.boards, "board"))
+        if self.note:
+            parts.append(self.note)
+        return ", ".join(parts) + ">"
+
     def as_json(self) -> dict[str, Any]:
         """Return the summary as an object for JSON, with only the main fields of the run."""
         members: dict[str, Any] = {}
@@ -87,12 +104,24 @@ class Summary:
         return members
 
 
-def summary_of(snapshot: Snapshot) -> Summary:
+def fleet_summary(place: str | os.PathLike[str] | None = None) -> FleetSummary:
+    """Summarise a run and its fleet as they are now, as `tern watch --once` does.
+
+    place: the name or the directory of a run, or a store; None: the newest run. Raises UsageError
+    or StorageError if there is none.
+    """
+    name = None if place is None else arguments.path(place, "place")
+    path, run_name = stores.find(name)
+    with closing(Reader(path, run_name)) as reader:
+        return summary_of(reader.snapshot())
+
+
+def summary_of(snapshot: Snapshot) -> FleetSummary:
     """Summarise a snapshot of a store: its run, its fleet and what devices have spent."""
     now = time.time()
     run = snapshot.run
     if run is None:
-        return Summary(at=now, store=snapshot.store, note=snapshot.note)
+        return FleetSummary(at=now, store=snapshot.store, note=snapshot.note)
 
     # The figures of the model after the last round; the first one is the main one.
     last_entry = snapshot.history[-1] if snapshot.history else {}
@@ -114,7 +143,7 @@ def summary_of(snapshot: Snapshot) -> Summary:
         least_budget = fleet.least_budget
 
     refusals = curves.refusals_by_reason(snapshot.history)
-    return Summary(
+    return FleetSummary(
         at=now,
         store=snapshot.store,
         note=snapshot.note or words.problem(snapshot),

@@ -19,7 +19,7 @@ from ternhost.store.snapshot import OpenRound
 from ternhost.text import brief, counted, visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
-from ternhost.watch.summary import Summary, breakdown
+from ternhost.watch.summary import FleetSummary, breakdown
 from ternhost.watch.words import ago, duration, epsilon_of, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
@@ -49,7 +49,7 @@ def console() -> Console:
 class Drawn:
     """A summary as rich prints it."""
 
-    def __init__(self, summary: Summary, boards: int | None = None) -> None:
+    def __init__(self, summary: FleetSummary, boards: int | None = None) -> None:
         """Take a summary to print.
 
         boards: how many boards that need attention are listed; None: as many as there is room for.
@@ -91,7 +91,7 @@ def _line(*words: str | tuple[str, str]) -> Text:
     return line
 
 
-def _head(summary: Summary) -> Iterable[RenderableType]:
+def _head(summary: FleetSummary) -> Iterable[RenderableType]:
     """Yield the note, if there is one, and the name, status, algorithm and fleet of the run."""
     if summary.note:
         yield _line((summary.note, "yellow"))
@@ -104,7 +104,7 @@ def _head(summary: Summary) -> Iterable[RenderableType]:
     yield _line(f"{run.algorithm} on {run.fleet}")
 
 
-def _round(summary: Summary) -> Iterable[RenderableType]:
+def _round(summary: FleetSummary) -> Iterable[RenderableType]:
     """Yield the numbers of rounds and reports, and the progress of the open round.
 
     Without an open round, the last one is described.
@@ -138,7 +138,7 @@ def _progress(name: str, open_round: OpenRound) -> Table:
     return row
 
 
-def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:
+def _learning(summary: FleetSummary, options: ConsoleOptions) -> Iterable[RenderableType]:
     """Yield the figures of the model, and the learning curve if the terminal can show it.
 
     The main figure, that of the curve, stands with its interval and the value without privacy.
@@ -185,14 +185,14 @@ def _curve(curve: Curve, width: int) -> RenderableType:
     return grid
 
 
-def _refusals(summary: Summary) -> Iterable[RenderableType]:
+def _refusals(summary: FleetSummary) -> Iterable[RenderableType]:
     """Yield the number of refusals by reason, if there are any."""
     if summary.reasons:
         yield Text()
         yield _line(("Refusals ", "bold"), (breakdown(summary.reasons), "yellow"))
 
 
-def _fleet(summary: Summary) -> Iterable[RenderableType]:
+def _fleet(summary: FleetSummary) -> Iterable[RenderableType]:
     """Yield the lines of extensions, and counts of boards by state, age, release and error."""
     for view in summary.views:
         for line in view.lines():
@@ -228,7 +228,7 @@ def _of_extension(line: Line) -> Iterable[RenderableType]:
         yield _line((f"{line.heading} ", "bold"), line.text)
 
 
-def _privacy(summary: Summary) -> Iterable[RenderableType]:
+def _privacy(summary: FleetSummary) -> Iterable[RenderableType]:
     """Yield what is guaranteed to devices, what they have spent, and what they have left."""
     run = summary.run
     assert run is not None
@@ -256,7 +256,7 @@ def _privacy(summary: Summary) -> Iterable[RenderableType]:
             yield _line(line)
 
 
-def _worst(summary: Summary, board_count: int, width: int) -> Iterable[RenderableType]:
+def _worst(summary: FleetSummary, board_count: int, width: int) -> Iterable[RenderableType]:
     """Yield a table of the boards that need attention first, and a remark about its columns.
 
     board_count: how many boards it has. width: of the terminal; a narrow one gets fewer columns.

@@ -63,6 +63,29 @@ def comes_to(port: str) -> bool:
     return bool(wait_for(lambda: is_board_on(port), _RESTART_WAIT))
 
 
+def wait_for_pico(port: str) -> str:
+    """Return the port on which a Pico is after flashing.
+
+    port: the one that the user has named. If that is names.AUTO, the board had no port yet: then
+    this waits until the only Pico is on one. Raises DeviceError if none, or several, are.
+    """
+    if port != names.AUTO:
+        return port
+
+    def only_pico() -> str | None:
+        """Return the port of the only Pico; None if there is none, or more than one."""
+        picos = [device.port for device in names.find() if device.family == names.RP2]
+        return picos[0] if len(picos) == 1 else None
+
+    found = wait_for(only_pico, FLASHED_WAIT)
+    if found is None:
+        hint = "see 'tern board list', and name the board by its port from now on"
+        raise DeviceError(
+            "the file was written, but it is not clear which port the board has", hint
+        )
+    return found
+
+
 def wait_for_micropython(port: str) -> devices.Identity | None:
     """Wait after flashing until the board on `port` answers, and return what it says that it is.
 

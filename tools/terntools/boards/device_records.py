@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ternhost.provision.boards import Rows
 from ternhost.reach.ports import names
 from ternhost.text import counted
 from terntools.boards import deploy, devices, member_options, records
-from terntools.boards.repl import Repl
+from terntools.boards.repl import FileProgress, Repl
 from terntools.terminal import Bar
 
 _ABOUT_FILES = """\
@@ -41,63 +42,130 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--data FILE.csv", "the records: a CSV file to add to those on the board")
 
 
+@dataclass(frozen=True)
+class RecordsDone:
+    """The records that were on a board, and what was done to them.
+
+    - port: the board's; before: the records that it had
+    - cleared: whether those that its program had collected were removed
+    - added: how many records were put there
+    """
+
+    port: str
+    before: records.BoardRecords
+    cleared: bool
+    added: int
+
+    @property
+    def count(self) -> int:
+        """The number of records that the board had."""
+        return 0 if self.before.rows is None else len(self.before.rows)
+
+    @property
+    def features(self) -> int | None:
+        """The number of features of a record, the constant one included; None: no records."""
+        if self.before.rows is None:
+            return None
+        return int(self.before.rows.shape[1]) - 1  # the last column is the label
+
+    def save(self, path: Path) -> None:
+        """Write the records that the board had to a CSV file that only the user can read.
+
+        Raises StorageError.
+        """
+        _write(path, self.before.rows)
+
+    def as_json(self, output: str | None) -> dict[str, Any]:
+        """Return what `tern board records --json` prints. output: where they were written."""
+        return {
+            "port": self.port,
+            "source": self.before.source,
+            "records": self.count,
+            "features": self.features,
+            "output": output,
+            "cleared": self.cleared,
+            "filled": self.added,
+        }
+
+
+def handle(
+    board: str,
+    rows: Rows | None = None,
+    clear: bool = False,
+    output: Path | None = None,
+    progress: FileProgress | None = None,
+) -> RecordsDone:
+    """Read the records of a board; then remove those that its program collected, and add others.
+
+    The board's program is stopped meanwhile, and starts again.
+
+    - board: its name, as of `ternhost.reach.ports.names`
+    - rows: records to add, as integers: a row for each, its features and then its label
+    - clear: remove what the program has collected, after it was read; what is damaged, too
+    - output: a CSV file that gets the records that were read, before any are removed
+    - progress: called with the bytes that are read or written so far, and those in all
+
+    Raises TernError.
+    """
+    if rows is not None:
+        records.check_fits(rows)  # raises if a device cannot hold them
+    port = names.resolve(board)
+    answered_before = False
+    if rows is not None:
+        # A program may not start with the new records. Whether it does can only be checked if it
+        # answers now; it may be starting still, so it gets its time.
+        answered_before = devices.identify(port, deploy.HELLO_WAIT).tern is not None
+
+    with records.opened(port) as repl:
+        only_removes = clear and output is None
+        before = _read(repl, only_removes, progress)
+        if output is not None:
+            _write(output, before.rows)
+        if rows is not None:
+            _check_width(repl, rows, before)
+        if clear:
+            repl.remove_tree(records.FOLDER)
+        if rows is not None:
+            last_segment = 0 if clear else before.last
+            files = records.segments(rows, last_segment)
+            deploy.apply(repl, deploy.Changes(files, ()), progress)
+    if answered_before and rows is not None:
+        _require_answer(port, rows)
+    return RecordsDone(port, before, clear, added=0 if rows is None else len(rows))
+
+
 def _run(args: argparse.Namespace) -> int:
-    """Read the records of a board; then remove, replace or add records, as the options say.
+    """Read the records of a board; then remove or add records, as the options say.
 
     Prints the records, unless an option says what else to do with them.
     """
     new_rows = None
     if args.data:
         new_rows = member_options.records_of_file(args.data)
-        records.check_fits(new_rows)  # raises if a device cannot hold them
-    port = names.resolve(args.board)
-    answered_before = False
-    if new_rows is not None:
-        # A program may not start with the new records. Whether it does can only be checked if it
-        # answers now; it may be starting still, so it gets its time.
-        answered_before = devices.identify(port, deploy.HELLO_WAIT).tern is not None
-
-    with records.opened(port) as repl:
-        only_removes = args.clear and not args.output
-        board_records = _read(repl, may_be_damaged=only_removes)
-        if args.output:
-            _write(Path(args.output), board_records.rows)
-        if new_rows is not None:
-            _check_width(repl, new_rows, board_records)
-        if args.clear:
-            repl.remove_tree(records.FOLDER)
-        if new_rows is not None:
-            last_segment = 0
-            if not args.clear:
-                last_segment = board_records.last
-            files = records.segments(new_rows, last_segment)
-            with Bar("writing records") as bar:
-                deploy.apply(repl, deploy.Changes(files, ()), bar.update)
-    if answered_before and new_rows is not None:
-        _require_answer(port, new_rows)
-
-    result = _result(args, port, board_records, new_rows)
+    output = Path(args.output) if args.output else None
+    with Bar("records") as bar:
+        done = handle(args.board, new_rows, args.clear, output, bar.update)
+    result = done.as_json(args.output)
     only_shown = not (args.output or args.clear or args.data or args.json)
-    if only_shown and board_records.rows is not None:
-        sys.stdout.write(records.csv_of(board_records.rows))
+    if only_shown and done.before.rows is not None:
+        sys.stdout.write(records.csv_of(done.before.rows))
         print(_summary(result), file=sys.stderr)
     else:
         print_result(result, _summary(result), args.json)
     return OK
 
 
-def _read(repl: Repl, may_be_damaged: bool) -> records.BoardRecords:
+def _read(repl: Repl, may_be_damaged: bool, progress: FileProgress | None) -> records.BoardRecords:
     """Read the records of the board. Raises UsageError if they are damaged.
 
     may_be_damaged: return no records then instead, since they are only to be removed.
     """
-    with Bar("reading records") as bar:
-        try:
-            return records.read(repl, bar.update)
-        except UsageError:
-            if may_be_damaged:
-                return records.BoardRecords(None, None)
-            raise
+    try:
+        return records.read(repl, progress)
+    except UsageError:
+        if may_be_damaged:
+            return records.BoardRecords(None, None)
+        raise
 
 
 def _check_width(repl: Repl, rows: Rows, board_records: records.BoardRecords) -> None:
@@ -134,29 +202,6 @@ def _require_answer(port: str, rows: Rows) -> None:
         raise DeviceError(f"{error.message}; before, it answered", hint) from error
 
 
-def _result(
-    args: argparse.Namespace, port: str, board_records: records.BoardRecords, new_rows: Rows | None
-) -> dict[str, Any]:
-    """Return what was read from the board and what was done there, for JSON."""
-    record_count = 0
-    feature_count = None
-    if board_records.rows is not None:
-        record_count = len(board_records.rows)
-        feature_count = board_records.rows.shape[1] - 1  # the last column is the label
-    filled_count = 0
-    if new_rows is not None:
-        filled_count = len(new_rows)
-    return {
-        "port": port,
-        "source": board_records.source,
-        "records": record_count,
-        "features": feature_count,
-        "output": args.output,
-        "cleared": args.clear,
-        "filled": filled_count,
-    }
-
-
 def _write(path: Path, rows: Rows | None) -> None:
     """Write records to a CSV file that only the user can read. Raises StorageError.
 
@@ -170,7 +215,7 @@ def _write(path: Path, rows: Rows | None) -> None:
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """Describe in one line for people what was read, removed and written. result: of `_result`."""
+    """Describe in one line for people what was read, removed and written. result: for JSON."""
     parts = []
     if result["records"]:
         features = counted(result["features"], "feature")

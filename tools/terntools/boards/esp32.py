@@ -91,10 +91,6 @@ def flash(port: str, firmware: Firmware, options: FlashOptions) -> dict[str, Any
     written does not verify.
     """
     boot_loader = options.boot_loader
-    if options.erase and not boot_loader.stub:
-        raise UsageError(
-            "the flasher in ROM cannot erase the whole flash", hint="leave out --no-stub"
-        )
     esptool = _esptool()
     _logger().progress = None  # esptool shows the progress of reading, too
     rom = _connect(esptool, port, boot_loader)
@@ -125,12 +121,10 @@ def flash(port: str, firmware: Firmware, options: FlashOptions) -> dict[str, Any
 
 
 def _start_flasher(esptool: Any, rom: Any, boot_loader: BootLoader) -> Any:
-    """Return esptool's loader with which the board is flashed.
+    """Start esptool's flasher in the RAM of the board, and return it.
 
-    It is the boot loader in ROM, `rom`, or the stub, which is started in RAM.
+    rom: the boot loader in ROM.
     """
-    if not boot_loader.stub:
-        return rom
     stub = esptool.cmds.run_stub(rom)
     if boot_loader.reset:  # a port without reset lines is seldom a bridge with a baud rate
         stub.change_baud(boot_loader.baud)

@@ -24,7 +24,6 @@ _OPTIONS: dict[str, tuple[str, int | None]] = {
         None,
     ),
     "--no-reset": ("ESP32: its boot loader runs already (BOOT held at reset)", None),
-    "--no-stub": ("ESP32: use the ROM's flasher, which is slower", None),
     "--baud BAUD": ("ESP32: baud rate while flashing", FLASH_BAUD),
 }
 
@@ -95,21 +94,18 @@ def add_options(parser: argparse.ArgumentParser, shown: Collection[str] | None =
         add_option(parser, words, text, default, hidden=is_hidden)
 
 
-def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:
-    """Flash the board as the options of the command line say, and show the progress.
+def options_of(args: argparse.Namespace, bar: Bar) -> FlashOptions:
+    """Return how the options of the command line say to flash. bar: shows the progress.
 
     args: of `tern board flash` or `tern board up`, which has no --erase.
     """
-    boot_loader = BootLoader(reset=not args.no_reset, stub=not args.no_stub, baud=args.baud)
-    with Bar("flashing") as bar:
-        options = FlashOptions(
-            erase=getattr(args, "erase", False),
-            volume=args.volume,
-            boot_loader=boot_loader,
-            progress=bar.update,
-            tell=bar.say,
-        )
-        return flash(port, firmware, options)
+    return FlashOptions(
+        erase=getattr(args, "erase", False),
+        volume=args.volume,
+        boot_loader=BootLoader(reset=not args.no_reset, baud=args.baud),
+        progress=bar.update,
+        tell=bar.say,
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -121,13 +117,10 @@ def _run(args: argparse.Namespace) -> int:
     firmware = read_firmware(args.firmware)
     # A Pico that waits in its boot loader shows a volume.
     has_waiting_board = firmware.family == names.RP2 and bool(find_volumes(args.volume))
-    if has_waiting_board and args.board == "auto":
-        raise UsageError(
-            "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet",
-            hint="name the port that it gets, such as a0",
-        )
     port = names.resolve(args.board, may_be_absent=has_waiting_board)
-    result = {"port": port, **run_flash(port, firmware, args)}
+    with Bar("flashing") as bar:
+        result = {"port": port, **flash(port, firmware, options_of(args, bar))}
+    port = result["port"]  # a Pico in its boot loader had none before
     outcome = "verified"
     if not result["verified"]:
         outcome = "written, but the board does not say which MicroPython it runs"

@@ -20,12 +20,10 @@ class BootLoader:
     """How esptool talks to the boot loader of an ESP32.
 
     reset: use the reset lines; without them the board is in its boot loader already, and stays
-    there. stub: use esptool's flasher, which it loads into the chip's RAM, not the one in ROM.
-    baud: bits/s of the stub. attempts: how often the boot loader is called.
+    there. baud: bits/s of esptool's flasher. attempts: how often the boot loader is called.
     """
 
     reset: bool = True
-    stub: bool = True
     baud: int = FLASH_BAUD
     attempts: int = ATTEMPTS
 

@@ -24,6 +24,7 @@ _BOOTSEL = "hold BOOTSEL while you plug it in, and run the same command again"
 def flash_pico(port: str, firmware: Firmware, options: FlashOptions) -> dict[str, Any]:
     """Flash a Pico that runs MicroPython, or waits in its boot loader; return a summary for JSON.
 
+    port: names.AUTO for the only one, which waits in its boot loader and has no port yet.
     Raises what flash.flash raises.
     """
     name = firmware.path.name
@@ -48,6 +49,7 @@ def flash_pico(port: str, firmware: Firmware, options: FlashOptions) -> dict[str
 
     options.tell(f"writing {name} to {boot_volume}")
     volumes.copy(firmware.data, boot_volume, options.progress)
+    port = at_port.wait_for_pico(port)
     options.tell(f"waiting for MicroPython on {port}")
     identity = at_port.wait_for_micropython(port)
     if identity is None:
@@ -58,6 +60,7 @@ def flash_pico(port: str, firmware: Firmware, options: FlashOptions) -> dict[str
     if running_board is not None:
         at_port.require_same_board(port, running_board.unique_id)
     return {
+        "port": port,
         "chip": firmware.chip,
         "offset": 0,
         "bytes": image.size,

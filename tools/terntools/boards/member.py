@@ -99,10 +99,7 @@ class Member:
         keys.parse_ids([str(self.device)])  # raises if the id is impossible
         unknown = sorted(set(self.shapes) - set(SHAPES))
         if unknown:
-            raise UsageError(
-                f"--mechanisms must be of {', '.join(SHAPES)}, not {unknown[0]!r}",
-                hint="separate them with commas",
-            )
+            raise UsageError(f"shapes must be of {', '.join(SHAPES)}, not {unknown[0]!r}")
         most_records = self.settings.most_records
         if most_records is not None and not 1 <= most_records <= records.MOST:
             raise UsageError(f"--most-records must be 1 to {records.MOST}, not {most_records}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from ternhost import datasets
+from ternhost.api import arguments
 from ternhost.command import add_option
 from ternhost.datasets import EVERYTHING, Selection
 from ternhost.errors import UsageError
+from ternhost.options import Number, Option
 from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import Rows
-from terntools.boards.member import SHAPES, FleetSettings, Member, dataset_records
+from terntools.boards.member import FleetSettings, Member, dataset_records
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
 
@@ -88,9 +90,6 @@ _GROUPS = {
         _Declared("--unit UNIT", default="device"),
         _Declared("--budget E", default="100"),
         _Declared("--delta D", shown="none, so that epsilons add up"),
-        _Declared(
-            "--mechanisms LIST", f"accepted shapes of cards: {','.join(SHAPES)}", shown="all"
-        ),
         _Declared("--pause S", "least seconds between two payments from the budget", 0),
         _Declared(
             "--slot-ms MS",
@@ -133,7 +132,84 @@ def add_options(parser: argparse.ArgumentParser, shown: Collection[str] | None =
             declared.add_to(group, is_hidden)
 
 
-def store_of(args: argparse.Namespace, member: Member) -> Path:
+@dataclass(frozen=True)
+class MemberOptions:
+    """What a board is to become, by the options of `tern board provision`, with their defaults.
+
+    - device: its id, from 1, unique in the fleet
+    - data: the records: the path of a table, a data set for a trial, or "own": its program collects
+      them; records: how many of them; most_records: a public upper bound
+    - again: go on with a device whose board is lost or erased: what it may have spent counts
+    - max_epsilon: the largest epsilon of a report; budget: for life, of what unit protects; delta:
+      at which the budget holds, or None, so that epsilons add up
+    - pause: least seconds between two payments; slot_ms: reports leave at multiples of so many
+      milliseconds; reserve: reports that are paid in advance; own_key_only: rounds for the whole
+      fleet are not answered; wake_s: seconds from one wake to the next of a board that sleeps
+    - store: the file with the fleet's keys; None: the broker's
+    - broker: its directory; ssid, wifi_password_file: of the Wi-Fi; link: NAME=FILE of a link of
+      your own
+
+    Raises UsageError for values of another type; `member` for values that make no sense.
+    """
+
+    device: int
+    data: str
+    records: int | None = None
+    most_records: int | None = None
+    again: bool = False
+    max_epsilon: Number | None = None
+    unit: Number = "device"
+    budget: Number = "100"
+    delta: Number | None = None
+    pause: int = 0
+    slot_ms: int = _SLOT_MS
+    reserve: int = 1
+    own_key_only: bool = False
+    wake_s: int | None = None
+    store: str | Path | None = None
+    broker: str | Path | None = None
+    ssid: str | None = None
+    wifi_password_file: str | Path | None = None
+    link: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value of another type."""
+        for option in _OPTIONS:
+            value = option.normalised(getattr(self, option.name))
+            object.__setattr__(self, option.name, value)
+        for name in ("store", "broker", "ssid", "wifi_password_file"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, arguments.path(value, name))
+        object.__setattr__(self, "data", arguments.path(self.data, "data"))
+        if isinstance(self.link, str | bytes) or not isinstance(self.link, Sequence):
+            raise UsageError("link must be a list of texts NAME=FILE")
+        object.__setattr__(self, "link", tuple(arguments.text(each, "link") for each in self.link))
+
+    @property
+    def member(self) -> Member:
+        """The member of a fleet that these options describe. Raises UsageError."""
+        return member_of(self)
+
+
+_OPTIONS = (
+    Option("device", "", type=int, default=1),
+    Option("records", "", type=int),
+    Option("most_records", "", type=int),
+    Option("again", "", type=bool, default=False),
+    Option("max_epsilon", ""),
+    Option("unit", "", default="device"),
+    Option("budget", "", default="100"),
+    Option("delta", ""),
+    Option("pause", "", type=int, default=0),
+    Option("slot_ms", "", type=int, default=_SLOT_MS),
+    Option("reserve", "", type=int, default=1),
+    Option("own_key_only", "", type=bool, default=False),
+    Option("wake_s", "", type=int),
+)
+
+
+def store_of(args: argparse.Namespace | MemberOptions, member: Member) -> Path:
     """Return the path of the store that gets the device's key: that of --store, or the broker's.
 
     Raises UsageError if there is neither.
@@ -151,8 +227,8 @@ def store_of(args: argparse.Namespace, member: Member) -> Path:
     return store
 
 
-def member_of(args: argparse.Namespace) -> Member:
-    """Return the member that the options of the command line describe. Raises UsageError."""
+def member_of(args: argparse.Namespace | MemberOptions) -> Member:
+    """Return the member that the options describe. Raises UsageError."""
     rows = _rows(args)
     broker = _broker(args)
     most_records = args.most_records
@@ -164,16 +240,12 @@ def member_of(args: argparse.Namespace) -> Member:
         slot=args.slot_ms,
         reserve=args.reserve,
         most_records=most_records,
-        unit=parse_unit(args.unit),
+        unit=parse_unit(str(args.unit)),
     )
-    shapes: tuple[str, ...] = ()
-    if args.mechanisms:
-        shapes = tuple(args.mechanisms.split(","))
     return Member(
         device=args.device,
         rows=rows,
         policy=policy(args.max_epsilon, args.budget, args.delta),
-        shapes=shapes,
         settings=settings,
         broker=broker,
         wake=args.wake_s,
@@ -182,7 +254,7 @@ def member_of(args: argparse.Namespace) -> Member:
     )
 
 
-def _rows(args: argparse.Namespace) -> Rows:
+def _rows(args: argparse.Namespace | MemberOptions) -> Rows:
     """Return the device's records: from a file, from a data set, or a placeholder.
 
     Raises UsageError if there are no such records.
@@ -204,7 +276,7 @@ def _rows(args: argparse.Namespace) -> Rows:
     )
 
 
-def _placeholder(args: argparse.Namespace) -> Rows:
+def _placeholder(args: argparse.Namespace | MemberOptions) -> Rows:
     """Return one record of zeros, a feature and a label, for a board that collects its own records.
 
     The board needs a records.bin all the same (storage.md, "samples/"), which it does not use.
@@ -223,7 +295,7 @@ def records_of_file(path: str, selection: Selection = EVERYTHING) -> Rows:
     return datasets.own.load(path, selection).records()
 
 
-def _broker(args: argparse.Namespace) -> Broker | None:
+def _broker(args: argparse.Namespace | MemberOptions) -> Broker | None:
     """Return the board's broker; None if the board reaches its host by its port.
 
     Raises UsageError, also for options that need a broker where there is none.

@@ -32,7 +32,7 @@ class Broker:
 
     @classmethod
     def at(
-        cls, place: str | Path, ssid: str | None = None, wifi_secret_file: Path | None = None
+        cls, place: str | Path, ssid: str | None = None, wifi_secret_file: str | Path | None = None
     ) -> Broker:
         """Make a Broker from what `tern broker config` has written.
 
@@ -50,7 +50,7 @@ class Broker:
             directory = path
         wifi_secret = None
         if wifi_secret_file:
-            wifi_secret = _read_secret(wifi_secret_file)
+            wifi_secret = _read_secret(Path(wifi_secret_file))
         _check_wifi(ssid, wifi_secret)
         if ssid is not None and known.host in HERE:
             raise UsageError(

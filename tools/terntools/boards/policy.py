@@ -4,6 +4,7 @@ from decimal import Decimal
 
 from tern.ledger import MAX_BUDGET, RHO
 from ternhost.errors import UsageError
+from ternhost.options import Number
 from ternhost.privacy import sums
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -13,7 +14,9 @@ _BUDGET = "100"  # epsilon for life
 _LARGEST_OPTION = "--max-epsilon"
 
 
-def policy(max_epsilon: str | None, budget: str | None, delta: str | None = None) -> Policy:
+def policy(
+    max_epsilon: Number | None, budget: Number | None, delta: Number | None = None
+) -> Policy:
     """Return the privacy limits of a device, from the options of the command line.
 
     With `delta`, both amounts are the epsilon of (epsilon, delta), and the device counts in rho (of
@@ -22,13 +25,18 @@ def policy(max_epsilon: str | None, budget: str | None, delta: str | None = None
     max_epsilon: the largest epsilon of a report; None for 2, or with `delta` for the whole budget.
     budget: the epsilon for life; None for 100. Raises UsageError.
     """
-    budget_text = budget or _BUDGET
-    if delta is None:
-        limits = _in_epsilon(max_epsilon or _MAX_EPSILON, budget_text)
+    budget_text = _BUDGET if budget is None else str(budget)
+    if max_epsilon is not None:
+        largest_text = str(max_epsilon)
+    elif delta is None:
+        largest_text = _MAX_EPSILON
     else:
-        limits = _in_rho(max_epsilon or budget_text, budget_text, sums.parse_delta(delta))
+        largest_text = budget_text
+    if delta is None:
+        limits = _in_epsilon(largest_text, budget_text)
+    else:
+        limits = _in_rho(largest_text, budget_text, sums.parse_delta(delta))
     if limits.largest > limits.budget:
-        largest_text = max_epsilon or _MAX_EPSILON
         raise UsageError(
             f"{_LARGEST_OPTION} must be at most the --budget for life, {budget_text}, "
             f"not {largest_text}",

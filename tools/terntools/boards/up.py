@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tern.host_frames import Hello
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, UsageError
@@ -30,7 +32,8 @@ from terntools.boards import (
     volumes,
 )
 from terntools.boards.deploy import Changes
-from terntools.boards.firmware import SOURCES, read_firmware
+from terntools.boards.firmware import SOURCES, Firmware, read_firmware
+from terntools.boards.flash_options import DEFAULT, FlashOptions
 from terntools.boards.member import Member
 from terntools.boards.repl import NoPromptError, Repl, SilenceError
 from terntools.terminal import Bar
@@ -153,80 +156,149 @@ def add_parser(subparsers: Any) -> None:
     member_options.add_options(parser, shown=_SHOWN)
 
 
-def _run(args: argparse.Namespace) -> int:
-    """Plan the steps for the named board, ask for consent, and carry them out."""
-    member = member_options.member_of(args)
-    store = member_options.store_of(args, member)
-    firmware = None
-    if args.firmware:
-        firmware = read_firmware(args.firmware)
-    a_board_waits = bool(volumes.find_volumes(args.volume))  # in its boot loader, without a port
-    port = names.resolve(args.board, may_be_absent=a_board_waits)
-    plan = make_plan(port, member, store, volume=args.volume)
+@dataclass(frozen=True)
+class Up:
+    """What became of a board that was made a member of a fleet.
+
+    - port: on which it is; device: its id
+    - flashed: whether MicroPython was put on it
+    - deployed, provisioned: the paths of the files that were written
+    - hello: what it says at its port; None if it reaches its host in another way
+    - heard: a sentence about a board that uses a broker; None without one
+    """
+
+    port: str
+    device: int
+    flashed: bool
+    deployed: Sequence[str]
+    provisioned: Sequence[str]
+    hello: Hello | None = None
+    heard: str | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done to the board."""
+        return bool(self.flashed or self.deployed or self.provisioned)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `tern board up --json` prints."""
+        result: dict[str, Any] = {
+            "port": self.port,
+            "device": self.device,
+            "changed": self.changed,
+            "flashed": self.flashed,
+            "deployed": list(self.deployed),
+            "provisioned": list(self.provisioned),
+        }
+        if self.hello is not None:
+            result["hello"] = self.hello.text
+            result["clients"] = self.hello.clients
+            result["heap_free"] = self.hello.heap
+            result |= devices.budget(self.hello)
+        elif self.heard:
+            result["heard"] = self.heard
+        return result
+
+    def __str__(self) -> str:
+        text = f"device {self.device} on {self.port} is up"
+        if self.hello is not None:
+            budget, heap = devices.budget_text(self.hello), devices.heap(self.hello.heap)
+            text += f": {self.hello.text}; {budget}; {heap}"
+        elif self.heard:
+            text += f", and {self.heard}"
+        return text
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Functions that are called before a board is changed, and may raise an error instead.
+
+    - plan: with the steps that the board needs
+    - renaming: with changes that also rename what hides the library, which was not known before
+    """
+
+    plan: Callable[[Plan], None] = lambda plan: None
+    renaming: Callable[[Changes], None] = lambda changes: None
+
+
+WITHOUT_ASKING = Consent()
+
+
+def bring_up(
+    board: str,
+    member: Member,
+    store: Path,
+    firmware: Firmware | None = None,
+    flash_options: FlashOptions = DEFAULT,
+    consent: Consent = WITHOUT_ASKING,
+) -> Up:
+    """Make a board a member of a fleet: flash, deploy and provision it, as far as necessary.
+
+    - board: its name, as of `ternhost.reach.ports.names`
+    - member: what the board is to become; store: the host's store, which gets its key
+    - firmware: MicroPython, for a board that has to be flashed
+    - flash_options: how it is flashed; their functions are also told of the files that are written
+
+    Raises TernError.
+    """
+    is_for_pico = firmware is None or firmware.family == names.RP2
+    # In its boot loader, a Pico has a volume and no port.
+    a_pico_waits = is_for_pico and bool(volumes.find_volumes(flash_options.volume))
+    port = names.resolve(board, may_be_absent=a_pico_waits)
+    plan = make_plan(port, member, store, volume=flash_options.volume)
     if plan.flash and firmware is None:
         raise UsageError(
             f"the board has to be flashed ({plan.flash}), and no --firmware FILE is named",
             hint=SOURCES,
         )
-    for line in plan.lines(args.json):
-        print(f"  {visible(line)}", file=sys.stderr)
-    if plan and not args.yes:
-        confirm()
+    consent.plan(plan)
+    was_flashed = plan.flash is not None
+    if was_flashed and firmware is not None:
+        summary = flash.flash(port, firmware, flash_options)
+        port = summary.get("port", port)
 
-    if plan.flash and firmware:
-        flash.run_flash(port, firmware, args)
-    broker_hears = _write_files(port, plan, member, store, asks=not args.yes)
-    _print_outcome(port, plan, member, broker_hears, args.json)
-    return errors.OK
-
-
-def _print_outcome(
-    port: str, plan: Plan, member: Member, broker_hears: str | None, as_json: bool
-) -> None:
-    """Print what was done to the board, and whether it answers.
-
-    A board that reaches its host by its port is asked for its hello. broker_hears: a sentence about
-    a board that uses a broker; None without a broker.
-    """
-    result: dict[str, Any] = {
-        "port": port,
-        "device": member.device,
-        "changed": bool(plan),
-        "flashed": plan.flash is not None,
-        "deployed": list(plan.library.write),
-        "provisioned": list(plan.membership.write),
-    }
-    text = f"device {member.device} on {port} is up"
-    answers_at_port = member.link_name == "serial"  # with another link, its port is silent now
-    if answers_at_port:
-        hello = deploy.wait_for_hello(port)
-        result["hello"] = hello.text
-        result["clients"] = hello.clients
-        result["heap_free"] = hello.heap
-        result |= devices.budget(hello)
-        text += f": {hello.text}; {devices.budget_text(hello)}; {devices.heap(hello.heap)}"
-    elif broker_hears:
-        result["heard"] = broker_hears
-        text += f", and {broker_hears}"
-    print_result(result, text, as_json)
-
-
-def _write_files(port: str, plan: Plan, member: Member, store: Path, *, asks: bool) -> str | None:
-    """Write the files of the plan to the board, and start its program.
-
-    For a board that was just flashed, the files are planned only now. store: the host's store.
-    asks: whether the user is asked before files that hide the library are renamed. Returns what
-    provision_command.start returns: a sentence about the board at its broker, or None.
-    """
-    with Bar("writing") as bar, Repl(port, visits=True) as repl:
-        was_flashed = plan.machine is None
-        if was_flashed:
+    with Repl(port, visits=True) as repl:
+        if plan.machine is None:  # what a board needs after flashing is only known now
             plan = _plan_files(repl, member, store)
+            if plan.library.move:
+                consent.renaming(plan.library)
         assert plan.machine is not None
-        # The plan before flashing could not show what hides the library.
-        if was_flashed and plan.library.move and asks:
-            deploy.confirm_renaming(plan.library)
-        deploy.install(repl, plan.machine, plan.library, bar.update)
+        deploy.install(repl, plan.machine, plan.library, flash_options.progress)
         with Store(store, beside=True) as opened:
-            provision.apply(repl, plan.membership, member, opened, bar.update)
-        return provision_command.start(repl, member, store)
+            provision.apply(repl, plan.membership, member, opened, flash_options.progress)
+        heard = provision_command.start(repl, member, store)
+    answers_at_port = member.link_name == "serial"  # with another link, its port is silent now
+    return Up(
+        port=port,
+        device=member.device,
+        flashed=was_flashed,
+        deployed=tuple(plan.library.write),
+        provisioned=tuple(plan.membership.write),
+        hello=deploy.wait_for_hello(port) if answers_at_port else None,
+        heard=heard,
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Make the named board a member, after consent, and print what was done."""
+    member = member_options.member_of(args)
+    store = member_options.store_of(args, member)
+    firmware = None
+    if args.firmware:
+        firmware = read_firmware(args.firmware)
+
+    def show(plan: Plan) -> None:
+        """Print the steps, and ask whether to go on."""
+        for line in plan.lines(args.json):
+            print(f"  {visible(line)}", file=sys.stderr)
+        if plan and not args.yes:
+            confirm()
+
+    consent = Consent(show)
+    if not args.yes:
+        consent = Consent(show, deploy.confirm_renaming)
+    with Bar("working") as bar:
+        flash_options = flash.options_of(args, bar)
+        result = bring_up(args.board, member, store, firmware, flash_options, consent)
+    print_result(result.as_json(), str(result), args.json)
+    return errors.OK

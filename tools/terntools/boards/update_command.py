@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tern import wire
 from tern.update import MAIN
 from ternhost import errors
+from ternhost.api import arguments
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import NO_DEVICE, OK, DeviceError, UsageError
+from ternhost.options import Option, require
 from ternhost.provision import keys
 from ternhost.reach.ports import names
 from ternhost.store import sleepers
@@ -79,89 +82,198 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--keep-going", "continue after a board that failed")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Bring the program to the named boards, and print what became of each."""
-    if args.at_once < 1:
-        raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
-    named_devices = []
-    if args.devices != ["all"]:
-        named_devices = keys.parse_ids(args.devices)
+_OPTIONS = (
+    Option("machine", "", choices=tuple(program.MACHINES)),
+    Option("at_once", "", type=int, default=1),
+    Option("keep_going", "", type=bool, default=False),
+)
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """What boards get, and how they are reached.
+
+    - main: the program that becomes main.py, with the modules beside it that it imports; files:
+      other .py, .mpy and .json files; modules: of the device library, besides those it imports
+    - broker: the directory of the broker; board: the only board, at a port. One of them is named
+    - store: the file with the fleet's keys; None: the broker's
+    - machine: the kind of the boards, such as "pico-w"; None: as in the store
+    - at_once: how many boards are updated at once, after the first; keep_going: also after one
+      that failed
+
+    Raises UsageError for values that make no sense.
+    """
+
+    main: str
+    broker: str | None = None
+    board: str | None = None
+    store: str | None = None
+    machine: str | None = None
+    modules: Sequence[str] = ()
+    files: Sequence[str] = ()
+    at_once: int = 1
+    keep_going: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for values that make no sense."""
+        arguments.path(self.main, "main")
+        for name in ("broker", "board", "store"):
+            value = getattr(self, name)
+            if value is not None:
+                arguments.path(value, name)
+        if (self.broker is None) == (self.board is None):
+            raise UsageError("name either the broker of the boards, or one board at a port")
+        for name in ("modules", "files"):
+            values = getattr(self, name)
+            if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+                raise UsageError(f"{name} must be a list of texts")
+            for value in values:
+                arguments.path(value, name)
+        for option in _OPTIONS:
+            object.__setattr__(self, option.name, option.normalised(getattr(self, option.name)))
+        require(self.at_once >= 1, "at-once", "1 or more", self.at_once)
+
+
+@dataclass(frozen=True)
+class BoardUpdate:
+    """What became of the board of one device.
+
+    - device: its id; package: the number of what it was sent, of so many bytes
+    - state: "confirmed" if it runs the new program, "silent" if it did not answer, or another
+      state of `tern.wire.UPDATES`; error: the last one of its program, None without one
+    """
+
+    device: int
+    package: int
+    bytes: int
+    state: str
+    error: str | None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the board runs the new program."""
+        return self.state == _CONFIRMED
+
+    def __str__(self) -> str:
+        text = f"device {self.device}: package {self.package} ({counted(self.bytes, 'byte')}) "
+        text += self.state
+        if self.error:
+            text += f"; its last error: {self.error}"
+        advice = _ADVICE.get(self.state)
+        if advice:
+            text += f"\n  {advice}"
+        return text
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What became of the boards of a fleet that were to be updated.
+
+    - boards: those whose update was begun; left: how many were left as they are, since one failed
+    - asleep: the devices that sleep, which take no package
+    - modules: those beside the program that it imports; missing: imports that were not found
+    """
+
+    boards: Sequence[BoardUpdate]
+    left: int
+    asleep: Sequence[int]
+    modules: Sequence[str]
+    missing: Sequence[str]
+
+    @property
+    def failed(self) -> Sequence[BoardUpdate]:
+        """The boards that do not run the new program."""
+        return [board for board in self.boards if not board.is_confirmed]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `tern board update --json` prints."""
+        return {
+            "boards": [asdict(board) for board in self.boards],
+            "failed": len(self.failed),
+            "left": self.left,
+            "asleep": list(self.asleep),
+            "modules": list(self.modules),
+            "missing": list(self.missing),
+        }
+
+    def __str__(self) -> str:
+        lines = [str(board) for board in self.boards]
+        if self.left:
+            boards = counted(self.left, "board")
+            lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
+        if self.asleep:
+            asleep = ", ".join(map(str, self.asleep))
+            lines.append(f"boards that sleep take no package, and were left out: {asleep}")
+        return "\n".join(lines)
+
+
+def update_boards(
+    named_devices: Sequence[int], options: UpdateOptions, bar: Bar | None = None
+) -> Updated:
+    """Bring a program to boards in the field, which start it, or roll it back if it fails.
+
+    named_devices: the boards' devices; empty for every board that is connected and does not sleep.
+    bar: shows the progress. Raises TernError if no board can be updated.
+    """
     access = None
-    if args.broker:
+    if options.broker:
         from ternhost.reach.broker.access import Access, host_file
 
-        access = Access.load(host_file(args.broker))
-    store_path = args.store
+        access = Access.load(host_file(options.broker))
+    store_path = options.store
     if not store_path and access:
         store_path = access.store
     if not store_path:
         raise UsageError("--store must name the file with the keys of the devices")
-    with Store(store_path, create=False, beside=True) as store, Bar("updating") as bar:
-        update = _Update(args, store, bar)
+    with Store(store_path, create=False, beside=True) as store:
+        update = _Update(options, store, bar)
         update.check(named_devices)
         results = asyncio.run(update.run(named_devices, access))
-    return _print_results(args, update, results)
+    return Updated(
+        boards=results,
+        left=len(update.devices) - len(results),
+        asleep=update.asleep,
+        modules=tuple(update.program.modules),
+        missing=tuple(update.program.missing),
+    )
 
 
-def _print_results(args: argparse.Namespace, update: _Update, results: list[dict[str, Any]]) -> int:
-    """Print what became of each board, and return the exit code of the command.
+def run(args: argparse.Namespace) -> int:
+    """Bring the program to the named boards, and print what became of each.
 
-    results: of _Update.run. The exit code is NO_DEVICE if all boards that failed were silent.
+    Returns the exit code, which is NO_DEVICE if all boards that failed were silent.
     """
-    failed = [result for result in results if result["state"] != _CONFIRMED]
-    boards_left = len(update.devices) - len(results)
-    lines = [_line(result) for result in results]
-    if boards_left:
-        boards = counted(boards_left, "board")
-        lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
-    if update.asleep:
-        asleep = ", ".join(map(str, update.asleep))
-        lines.append(f"boards that sleep take no package, and were left out: {asleep}")
-    summary = {
-        "boards": results,
-        "failed": len(failed),
-        "left": boards_left,
-        "asleep": update.asleep,
-        "modules": list(update.program.modules),
-        "missing": list(update.program.missing),
-    }
-    print_result(summary, "\n".join(lines), args.json)
-    if not failed:
+    options = UpdateOptions(
+        **{field.name: getattr(args, field.name) for field in fields(UpdateOptions)}
+    )
+    named_devices = []
+    if args.devices != ["all"]:
+        named_devices = keys.parse_ids(args.devices)
+    with Bar("updating") as bar:
+        updated = update_boards(named_devices, options, bar)
+    print_result(updated.as_json(), str(updated), args.json)
+    if not updated.failed:
         return OK
-    all_silent = all(result["state"] == _SILENT for result in failed)
-    if all_silent:
-        return NO_DEVICE
-    return errors.FAILED
-
-
-def _line(result: dict[str, Any]) -> str:
-    """Describe for people what became of one board."""
-    text = f"device {result['device']}: package {result['package']} ({result['bytes']:,} bytes) "
-    text += str(result["state"])
-    if result["error"]:
-        text += f"; its last error: {result['error']}"
-    advice = _ADVICE.get(result["state"])
-    if advice:
-        text += f"\n  {advice}"
-    return text
+    all_silent = all(board.state == _SILENT for board in updated.failed)
+    return NO_DEVICE if all_silent else errors.FAILED
 
 
 class _Update:
     """The updates of all boards that one command names."""
 
-    def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
+    def __init__(self, options: UpdateOptions, store: Store, bar: Bar | None) -> None:
         """Read the program of --main, and from the store what is known of the devices.
 
         bar: shows the progress.
         """
-        self._args = args
+        self._options = options
         self._store = store
         self._bar = bar
         self._keys = store.keys()  # by device
         self._wakes = sleepers.wakes(store)  # seconds between two wakes, by device that sleeps
         self._contents: dict[str, bytes] = {}  # of packages, by the kind of board
         self._post: Post
-        self.program = program.read(args.main)
+        self.program = program.read(options.main)
         self.devices: list[int] = []  # to be updated
         self.asleep: list[int] = []  # left out, since they sleep
 
@@ -188,7 +300,7 @@ class _Update:
 
         The command names it, or an earlier one has, and then the store has it.
         """
-        machine = self._args.machine or self._store.state(_MACHINE % device)
+        machine = self._options.machine or self._store.state(_MACHINE % device)
         if machine not in program.MACHINES:
             hint = f"name it once: --machine {', '.join(program.MACHINES)}"
             raise UsageError(f"the kind of device {device}'s board is unknown", hint)
@@ -202,20 +314,20 @@ class _Update:
         if machine in self._contents:
             return self._contents[machine]
         other_files = {}
-        for path in self._args.files:
+        for path in self._options.files:
             other_files[Path(path).name] = program.read_file(path)
-        if len(other_files) < len(self._args.files) or MAIN in other_files:
+        if len(other_files) < len(self._options.files) or MAIN in other_files:
             text = f"two files would have one name on the board, of --file and {MAIN}"
             raise UsageError(text, hint="rename one of them")
-        files = program.program_files(machine, self.program, self._args.modules, other_files)
+        files = program.program_files(machine, self.program, self._options.modules, other_files)
         content = update_package.content(files)
         self._contents[machine] = content
         return content
 
-    async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
+    async def run(self, devices: Sequence[int], access: Access | None) -> list[BoardUpdate]:
         """Update boards: the first alone, then several at once, until one fails.
 
-        Returns a result for JSON of each board whose update was begun. devices: the boards' devices,
+        Returns what became of each board whose update was begun. devices: the boards' devices,
         or [] for all that are connected. access: to a broker; None for the board on a port. Raises
         TernError.
         """
@@ -224,7 +336,8 @@ class _Update:
 
             self._post = BrokerPost(MqttLink(access))
         else:
-            self._post = PortPost(names.resolve(self._args.board))
+            assert self._options.board is not None
+            self._post = PortPost(names.resolve(self._options.board))
         async with self._post as post:
             connected = post.boards()
             self.devices = list(devices)
@@ -235,11 +348,11 @@ class _Update:
                 if connected:
                     board = f"device {connected[0]}"
                 raise UsageError(
-                    f"the board on {self._args.board} is {board}", hint="name it, or say all"
+                    f"the board on {self._options.board} is {board}", hint="name it, or say all"
                 )
             self.check(self.devices)
-            if self._args.machine:
-                machines = {_MACHINE % device: self._args.machine for device in self.devices}
+            if self._options.machine:
+                machines = {_MACHINE % device: self._options.machine for device in self.devices}
                 self._store.save_state(machines)
             return await self._update_all()
 
@@ -259,26 +372,26 @@ class _Update:
             raise DeviceError(text, hint="see 'tern keys list'")
         return awake
 
-    async def _update_all(self) -> list[dict[str, Any]]:
+    async def _update_all(self) -> list[BoardUpdate]:
         """Update `self.devices`: the first alone, then --at-once at a time, until one fails.
 
         With --keep-going, the others are updated all the same. Returns their results.
         """
-        results: list[dict[str, Any]] = []
+        results: list[BoardUpdate] = []
         waiting = self.devices
         has_failed = False
-        while waiting and (self._args.keep_going or not has_failed):
+        while waiting and (self._options.keep_going or not has_failed):
             count = 1  # a program that does not start then reaches one board only
             if results:
-                count = self._args.at_once
+                count = self._options.at_once
             new_results = await asyncio.gather(*map(self._update, waiting[:count]))
             waiting = waiting[count:]
             results += new_results
-            has_failed = any(result["state"] != _CONFIRMED for result in results)
+            has_failed = any(not result.is_confirmed for result in results)
         return results
 
-    async def _update(self, device: int) -> dict[str, Any]:
-        """Update the board of one device, and return the result for JSON.
+    async def _update(self, device: int) -> BoardUpdate:
+        """Update the board of one device, and return what became of it.
 
         A board refuses a package with the number of one that it has tried before. The package is
         then sent once more under another number.
@@ -289,7 +402,7 @@ class _Update:
             key = self._keys[device]
             package = update_package.sealed(key, number, content)
             transfer = Transfer(device, key, number, package)
-            self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
+            self._tell(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(self._post, transfer, PATIENCE, TRIAL, self._show)
             # A first answer with one of these states is about an earlier attempt.
             was_refused = transfer.first in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)
@@ -298,16 +411,21 @@ class _Update:
         state_name = _SILENT
         if state is not None:
             state_name = wire.UPDATES[state]
-        self._bar.say(f"device {device}: {state_name}")
-        return {
-            "device": device,
-            "package": transfer.number,
-            "bytes": len(transfer.package),
-            "state": state_name,
-            "error": transfer.error,
-        }
+        self._tell(f"device {device}: {state_name}")
+        return BoardUpdate(
+            device=device,
+            package=transfer.number,
+            bytes=len(transfer.package),
+            state=state_name,
+            error=transfer.error,
+        )
+
+    def _tell(self, line: str) -> None:
+        """Show a line of text, if progress is shown."""
+        if self._bar is not None:
+            self._bar.say(line)
 
     def _show(self, transfer: Transfer) -> None:
         """Show on the progress bar how many bytes of a package the board has."""
-        if transfer.state == wire.RECEIVING:
+        if self._bar is not None and transfer.state == wire.RECEIVING:
             self._bar.update(transfer.wanted, len(transfer.package))

@@ -15,6 +15,7 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.links import scheme_of
 
 RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
+AUTO = "auto"  # the name of the only board
 
 # For a USB id "vendor:product", the family of the board (one of the above) and what it is. Some ids
 # are those of a bridge chip between USB and the board, which in most cases is an ESP32.
@@ -75,7 +76,7 @@ def _check(name: str) -> None:
     if name == "id:":
         hint = "such as id:e6614103e7452d2f; see 'tern board list'"
         raise UsageError("BOARD must have a serial number after id:", hint=hint)
-    if name == "auto" or name.startswith("id:") or _SHORT_NAME.fullmatch(name):
+    if name == AUTO or name.startswith("id:") or _SHORT_NAME.fullmatch(name):
         return
     path = name.removeprefix("port:")  # as mpremote also writes a path
     if not _may_be_path(path):
@@ -93,12 +94,15 @@ def _may_be_path(path: str) -> bool:
 def resolve(name: str, may_be_absent: bool = False) -> str:
     """Return the port, a device path or a URL, that the name of a board stands for (see NAMES).
 
-    may_be_absent: whether a path is returned even if nothing is there yet. Raises DeviceError if
-    there is no such board, and UsageError if the name is ambiguous or no board can have it.
+    may_be_absent: whether a path is returned even if nothing is there yet, and AUTO itself if no
+    board is on a port yet. Raises DeviceError if there is no such board, and UsageError if the name
+    is ambiguous or no board can have it.
     """
     _check(name)
-    if name == "auto":
+    if name == AUTO:
         boards = [device for device in find() if device.family != INSTRUMENT]
+        if may_be_absent and not boards:
+            return AUTO
         return _only_port(boards, name, advice="plug one in, or name its port")
     short_name = _SHORT_NAME.fullmatch(name)
     if short_name:
