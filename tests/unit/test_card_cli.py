@@ -163,12 +163,22 @@ def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(certified):
     assert "delta      1/4 = 0.25 at epsilon 1.0" in words
 
 
+def test_a_table_with_decimal_commas_is_taken_exactly(certified):
+    tiny = "0,00000000000000000000000000001"
+    rest = "0,99999999999999999999999999999"
+    result = json.loads(
+        certified(f";a;b\nyes;0,5;0,5\nno;{tiny};{rest}\n", "--epsilon", "1", "--json", code=1)
+    )
+    assert result["ratio"] == "50000000000000000000000000000/1"
+
+
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
         ("0.333,0.333,0.333\n1/3,1/3,1/3", "input 1 sum to 999/1000"),
         ("1.5,-0.5\n0.5,0.5", "the probability -1/2"),
-        ("0.5,0.5\n1", "two rows or more, all of one length"),
+        ("0.5,0.5", "two rows or more, all of one length"),
+        ("0.5,0.5\n1", "line 2"),
         ("0.5,1/0\n0.5,0.5", "'1/0' is not a probability"),
         ("0.5,1e999999999\n0.5,0.5", "'1e999999999' is not a probability"),
         (",a,a\nx,0.5,0.5\ny,0.5,0.5", "their names are a, a"),

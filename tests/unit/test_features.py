@@ -5,10 +5,13 @@ it.
 from array import array
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern.features import Window
+from ternhost.errors import USAGE
+from terntools.boards import scale
 
 ONE = 16384
 int16 = st.integers(-32768, 32767)
@@ -96,13 +99,37 @@ def test_a_scale_is_computed_from_recordings(tmp_path, tern):
     # 8192 steps of a sensor for 1, and a fourth channel for the length of the vector.
     words = ["data", "scale", str(path), "--times", "8192", "--json", "--length"]
 
-    scale = tern(*words).json["scale"]
+    found = tern(*words).json["scale"]
 
-    assert len(scale) == 4 * 4, "four features of three axes and the length"
-    of_mean, of_deviation, *_ = scale  # of x, whose mean is 0 and whose deviation is 0.3
+    assert len(found) == 4 * 4, "four features of three axes and the length"
+    of_mean, of_deviation, *_ = found  # of x, whose mean is 0 and whose deviation is 0.3
     standard_error = 0.3 * 8192 / 128**0.5  # of the mean of a window of 128 samples
     low, high = of_mean
     assert -4 * standard_error < low < -standard_error
     assert standard_error < high < 4 * standard_error
     least, most = of_deviation
     assert least < 0.3 * 8192 < most
+
+
+def test_a_scale_is_the_same_from_a_table_with_decimal_commas(tmp_path, tern):
+    points = tmp_path / "points.csv"
+    points.write_text("x,y,z\n" + recordings())
+    commas = tmp_path / "commas.csv"
+    commas.write_text(points.read_text().replace(",", ";").replace(".", ","))
+    scales = []
+    for path in (points, commas):
+        scales.append(tern("data", "scale", str(path), "--times", "8192", "--json").json["scale"])
+    assert scales[0] == scales[1]
+
+
+@pytest.mark.parametrize("cell", ["nan", "1e9", "word", "9" * 5000])
+def test_a_recording_with_a_wrong_sample_is_refused_with_its_line(tmp_path, tern, cell):
+    path = tmp_path / "public.csv"
+    path.write_text("x,y\n0.1,0.2\n\n0.1,0.2\n0.3," + cell + "\n")
+    assert "public.csv, line 5, column y" in tern("data", "scale", str(path), code=USAGE).err
+
+
+def test_recordings_are_divided_by_blank_lines(tmp_path):
+    path = tmp_path / "public.csv"
+    path.write_text("x,y\n\n1,2\n3,4\n\n\n5,6\n\n")
+    assert list(scale.read(path)) == [[(1, 2), (3, 4)], [(5, 6)]]

@@ -340,7 +340,7 @@ def _without_missing(table: RawTable, schema: Schema) -> RawTable:
         needs_category = isinstance(column, Categorical) and not schema.label
         leaves_out = schema.rows_with_missing == LEAVE_OUT or needs_category
         if leaves_out or column.name == schema.label:
-            is_complete &= ~np.isin(table.texts(column.name), schema.missing)
+            is_complete &= ~table.missing(column.name, schema.missing)
     if not is_complete.any():
         raise UsageError(f"{table.name} has no row without a missing value")
     if is_complete.all():

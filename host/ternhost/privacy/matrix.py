@@ -4,7 +4,6 @@ A row for each input, a column for each output. Where inputs and outputs are num
 has a bias and a variance.
 """
 
-import csv
 import itertools
 import json
 import math
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tern.fixed import MAX_EPSILON
+from ternhost.datasets import reading
 from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.privacy.base import MICRO, exp_bound
@@ -219,59 +219,57 @@ def read(path: str | Path) -> Certificate:
     Raises OSError, or UsageError if the file is too long, does not parse, or has no valid table.
     """
     path = Path(path)
+    parse = _of_table
+    if path.suffix.lower() == ".json":
+        parse = _of_json
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
-    parse = _csv
-    if path.suffix.lower() == ".json":
-        parse = _json
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path} is no table of probabilities: it has over {_MOST_BYTES} bytes")
+    matrix, values, inputs = parse(path)
     try:
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it is longer than {_MOST_BYTES} bytes")
-        matrix, values, inputs = parse(data.decode("utf-8-sig"))
         return certify(matrix, values, inputs)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
-    except (ValueError, TypeError, KeyError, RecursionError, csv.Error) as error:
-        hint = 'such as the two lines 0.7,0.3 and 0.3,0.7 of CSV; in JSON [["0.7", "0.3"], ["0.3", "0.7"]]'
-        raise UsageError(f"{path} is no table of probabilities: {error}", hint=hint) from error
 
 
-def _csv(text: str) -> tuple[Any, Any, Any]:
-    """Parse CSV into the arguments (matrix, values, inputs) of `certify`.
+def _of_table(path: Path) -> tuple[Any, Any, Any]:
+    """Read a table as text, such as CSV, into the arguments (matrix, values, inputs) of `certify`.
 
-    Cells are separated by commas, semicolons or tabs. A table whose first cell is not a number has
-    the outputs' names in its first row and the inputs' names in its first column. A table of
-    numbers alone has no names (None).
+    A table whose first cell is not a number has the outputs' names in its first row and the inputs'
+    names in its first column. A table of numbers alone has no names (None). Numbers stay texts,
+    since floats would not be exact. Raises UsageError.
     """
-    lines = text.splitlines()
-    if not lines:
-        lines = [""]
-    # The separator is the candidate that comes most often in the first line.
-    delimiter = max(",;\t", key=lines[0].count)
-    rows = []
-    for row in csv.reader(lines, delimiter=delimiter):
-        is_blank = not any(cell.strip() for cell in row)
-        if not is_blank:
-            rows.append(row)
-    if not rows or _NUMBER.fullmatch(rows[0][0].strip()):
-        return rows, None, None
-
-    heading, *body = rows
+    table = reading.read(path, header=False)
+    columns = []
+    for name in table.columns:
+        cells = table.texts(name)
+        columns.append([table.style.plain(cell) or cell for cell in cells])
+    heading, *body = zip(*columns, strict=True)
+    if _NUMBER.fullmatch(heading[0]):
+        return [heading, *body], None, None
     output_names = heading[1:]
     input_names = [row[0] for row in body]
     matrix = [row[1:] for row in body]
     return matrix, output_names, input_names
 
 
-def _json(text: str) -> tuple[Any, Any, Any]:
-    """Parse JSON into the arguments (matrix, values, inputs) of `certify`.
+def _of_json(path: Path) -> tuple[Any, Any, Any]:
+    """Read JSON into the arguments (matrix, values, inputs) of `certify`.
 
     It is a list of rows, or an object with `rows` and, optionally, `outputs` and `inputs`. Numbers
-    stay texts, since floats would not be exact.
+    stay texts, since floats would not be exact. Raises UsageError.
     """
-    table = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
-    if isinstance(table, dict):
-        return table["rows"], table.get("outputs"), table.get("inputs")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        table = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        if isinstance(table, dict):
+            return table["rows"], table.get("outputs"), table.get("inputs")
+    except (ValueError, KeyError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no table of probabilities: {error}",
+            hint='such as [["0.7", "0.3"], ["0.3", "0.7"]]',
+        ) from error
     return table, None, None
 
 

@@ -1,12 +1,13 @@
 """`tern data scale`: finds the scale of tern.features.Window from public recordings.
 
-A fleet's measurements are never used, since the scale is public. FILE.csv has a sample per line,
-one to three columns; a first line may name them, and an empty line ends a recording. A scale runs
+A fleet's measurements are never used, since the scale is public. The file is any table that
+ternhost.datasets.reading understands, with a sample per line, in one to three columns; an empty
+line ends a recording. A scale runs
 from the 2 % quantile over all windows to the 98 % quantile.
 """
 
 import argparse
-import csv
+import itertools
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,49 +17,41 @@ import numpy as np
 
 from tern.features import Window
 from ternhost.command import add_command, add_option, print_result
+from ternhost.datasets import reading
 from ternhost.errors import OK, UsageError
 
 LOW, HIGH = 0.02, 0.98  # the quantiles between which a scale lies
 KINDS = ("mean", "deviation", "jerk", "crossings")
 _AXES = "xyz"
+_LEAST, _MOST = -32768, 32767  # of the integers of 16 bits that sensors give
 
 
 def read(path: Path, factor: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
-    """Read the recordings in a CSV file, and yield the samples of each.
+    """Read the recordings in a table, and yield the samples of each.
 
     A sample is a tuple with a value for each axis: the number in the file times `factor`, rounded
     to an integer of 16 bits. Raises UsageError for a file that is not as described above.
     """
-    try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    recording: list[tuple[int, ...]] = []
-    column_count = 0
-    if lines:
-        column_count = len(lines[0])
-    for number, fields in enumerate(lines, 1):
-        try:
-            sample = tuple(round(float(field) * factor) for field in fields)
-        except (ValueError, OverflowError):  # words, nan, infinity
-            if number == 1:
-                continue  # names of the columns
-            raise UsageError(
-                f"{path}: line {number} has a word, nan or inf", hint="correct it"
-            ) from None
-        if not sample:  # an empty line ends a recording
-            yield recording
-            recording = []
-            continue
-        if len(sample) != column_count or column_count > len(_AXES):
-            raise UsageError(
-                f"{path}: line {number} has {len(sample)} columns", hint="1 to 3, as line 1"
-            )
-        if min(sample) < -32768 or max(sample) > 32767:
-            hint = "--times turns units into the sensor's integers"
-            raise UsageError(f"{path}: line {number} is beyond int16", hint)
-        recording.append(sample)
-    yield recording
+    table = reading.read(path)
+    if len(table.columns) > len(_AXES):
+        raise UsageError(
+            f"{path} has {len(table.columns)} columns: {', '.join(table.columns)}",
+            hint="a sample has 1 to 3 numbers, one for each axis",
+        )
+    axes = []
+    for name in table.columns:
+        values = np.rint(table.numbers(name) * factor)
+        wrong = np.flatnonzero((values < _LEAST) | (values > _MOST))
+        if wrong.size:
+            row = int(wrong[0])
+            where = table.where(row, name)
+            cell = table.texts(name)[row]
+            text = f"{where}: {cell} times {factor:g} is not from {_LEAST} to {_MOST}"
+            raise UsageError(text, hint="--times turns units into the sensor's integers")
+        axes.append(values.astype(int).tolist())
+    samples = list(zip(*axes, strict=True))
+    for start, end in itertools.pairwise([0, *table.breaks, len(samples)]):
+        yield samples[start:end]
 
 
 def scale_of(
