@@ -10,7 +10,9 @@ import pytest
 import ternhost
 from ternhost import FedSGD, FedSum
 from ternhost.cli import main
+from ternhost.datasets import on_devices
 from ternhost.errors import UsageError
+from ternhost.learn import public
 from ternhost.planning import records
 
 FEW_RUNS = "--runs 2 --workers 1"
@@ -163,3 +165,20 @@ def test_a_table_of_few_rows_is_planned_or_refused(tmp_path, rows, kind):
 def test_a_plan_in_python_needs_the_devices_of_a_fleet_or_their_column(two_classes):
     with pytest.raises(UsageError, match="number of its devices"):
         ternhost.plan(FedSum(data=two_classes, records=5, run_epsilon=4), runs=2, workers=1)
+
+
+def test_public_rows_with_the_columns_of_a_schema_are_scaled_by_it(two_classes, tmp_path):
+    """The rows have the columns of the table, in another order, and no label."""
+    (tmp_path / "rows.csv").write_text("noise,temperature\n" + "x,10\nx,20\nx,30\n" * 10)
+    schema = on_devices.schema_of(two_classes)
+    rows = public.read(tmp_path / "rows.csv", 2, schema=schema)
+    assert rows[:3].tolist() == [[1, -0.5], [1, 0], [1, 0.5]]
+
+
+def test_a_plan_takes_public_rows_in_the_units_of_the_table(two_classes, tmp_path):
+    temperatures = np.random.default_rng(2).uniform(0, 40, 300)
+    lines = ["temperature", *(f"{value:.1f}" for value in temperatures)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    words = f"--data {two_classes} --devices 4 --records 20 --run-epsilon 8"
+    result = planned(f"{words} --public {tmp_path / 'rows.csv'}")
+    assert result["public_curve"]

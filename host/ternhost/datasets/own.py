@@ -291,6 +291,17 @@ def public_features(table: RawTable, d: int, *, constant: bool) -> Fixed:
     return np.stack(features, axis=1)
 
 
+def public_features_by(schema: Schema, table: RawTable) -> Fixed:
+    """Return the features of public rows (n x d), the constant among them, by the schema of a run.
+
+    Rows with a missing value are left out, or get the middle of the bounds, as the schema says.
+    """
+    of_rows = replace(
+        schema, columns=schema.features, label="", positive="", device="", time="", held_out=None
+    )
+    return of_table(table, of_rows, EVERYTHING).features
+
+
 def _is_constant(table: RawTable, name: str) -> bool:
     """Return whether all values of a column are the number 1, however that is written."""
     try:

@@ -24,7 +24,7 @@ import numpy as np
 from tern.wire import LOGISTIC, VALUES
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
-from ternhost.datasets import Dataset
+from ternhost.datasets import Dataset, on_devices
 from ternhost.errors import UsageError
 from ternhost.learn import estimate, projections, public
 from ternhost.learn.base import Cohort, Population, require_clients
@@ -154,7 +154,8 @@ class Direct(Learning):
             text = "none"
             if self.dataset and not devices_report_features and len(self.dataset.public):
                 text = str(len(self.dataset.public))
-        return public.parse(text, self.dataset, d=self.d, seed=self.options.seed)
+        schema = on_devices.schema_of(self.options.data)
+        return public.parse(text, self.dataset, d=self.d, seed=self.options.seed, schema=schema)
 
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.

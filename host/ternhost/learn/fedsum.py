@@ -19,7 +19,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.count.disclosures import ReportCounts
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Dataset, Holdings
+from ternhost.datasets import Dataset, Holdings, on_devices
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn import public
@@ -209,7 +209,13 @@ class FedSum(Learning):
         self.clients = population.known_clients
         boards = max(1, self.clients or 0)
         feature_count = self.d // self.classes
-        public_rows = public.parse(options.public, self.dataset, feature_count, options.seed)
+        public_rows = public.parse(
+            str(options.public),
+            self.dataset,
+            d=feature_count,
+            seed=options.seed,
+            schema=on_devices.schema_of(options.data),
+        )
         self.reserved = public_rows.reserved  # records of the data set that no board gets
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, boards)

@@ -8,6 +8,7 @@ import numpy as np
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Indices, own, reading
 from ternhost.datasets.base import CONSTANT
+from ternhost.datasets.schema import Schema
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
 from ternhost.text import counted, whole_number
@@ -28,7 +29,9 @@ class PublicRows:
     name: str = ""  # in words
 
 
-def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
+def parse(
+    text: str, dataset: Dataset | None, d: int, seed: int, schema: Schema | None = None
+) -> PublicRows:
     """Find the public rows, features of records that are nobody's secret, for the option --public.
 
     text: the value of the option: the name of a CSV file, a number of rows of the data set, or
@@ -36,6 +39,7 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
     dataset: the data set that devices hold records of; None if only they know their records.
     d: the number of features.
     seed: the seed of the run; the choice among the data set's records depends on it.
+    schema: of the records; a file that has its columns is scaled by it, as the records are.
     Raises UsageError for fewer rows than features, or for a file that cannot be used.
     """
     if text in ("", "none"):
@@ -43,7 +47,7 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
     number = whole_number(text)
     if number is None:
         has_constant = dataset is None or dataset.feature_names[0] == CONSTANT
-        rows = read(Path(text), d, constant=has_constant)
+        rows = read(Path(text), d, constant=has_constant, schema=schema)
         _require_enough(rows, d)
         _require_same_units(rows, dataset, text)
         return PublicRows(rows, name=f"the rows of {text}")
@@ -106,11 +110,17 @@ def _require_same_units(rows: Floats, dataset: Dataset | None, file: str) -> Non
     )
 
 
-def read(path: Path, d: int, constant: bool = True) -> Floats:
-    """Read rows of d features each (n x d) from a CSV file; a label after them is left out.
+def read(path: Path, d: int, constant: bool = True, schema: Schema | None = None) -> Floats:
+    """Read rows of d features each (n x d) from a table; a label after them is left out.
 
     constant: whether the first feature must be the constant 1.
-    Raises UsageError if it is not, or if the file cannot be used.
+    schema: of the records of the run. A table with its columns is scaled by it. The values of any
+        other table are features already.
+    Raises UsageError if the first feature is another one, or if the file cannot be used.
     """
-    features = own.public_features(reading.read(path), d, constant=constant)
+    table = reading.read(path)
+    if schema is not None and {column.name for column in schema.features} <= {*table.columns}:
+        features = own.public_features_by(schema, table)
+    else:
+        features = own.public_features(table, d, constant=constant)
     return features / ONE
