@@ -59,6 +59,8 @@ def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = Fa
         order = rng.choice(stock.order, needed)
     else:
         need = f"{boards} devices of {stock.each} records need {needed:,}"
-        hint = f"use --records {available // boards}, or fewer boards"
+        hint = "use fewer boards"
+        if available >= boards:
+            hint = f"use --records {available // boards}, or fewer boards"
         raise UsageError(f"{need}, and {name} has {available:,}", hint)
     return Holdings(stock.records, order, stock.each)

@@ -84,6 +84,8 @@ def _require_all_classes(dataset: Dataset) -> None:
         records = counted(len(dataset.training), "record")
         text = f"the classifier learns from {records} of {dataset.name}, and none is of the class "
         hint = "use a smaller --held-out, so that more records train the classifier"
+        if len(np.unique(dataset.labels)) < len(names):
+            hint = "no record has it at all: use records of each class"
         raise UsageError(text + " or ".join(missing), hint)
 
 

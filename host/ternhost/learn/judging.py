@@ -13,9 +13,11 @@ import numpy.typing as npt
 from tern.fixed import ONE
 from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
+from ternhost.errors import UsageError
 from ternhost.learn import estimate
 from ternhost.learn.losses import LOSSES
 from ternhost.learn.parameters import Floats
+from ternhost.text import counted
 
 ACCURACY = "accuracy"
 AUC = "auc"
@@ -27,6 +29,23 @@ WORDS = {
     LOG_LOSS: "log-loss",
     SQUARED_ERROR: "mean squared error",
 }
+
+
+def require_different_labels(dataset: Dataset) -> None:
+    """Raise UsageError if all records to learn from have the same label."""
+    labels = dataset.labels[dataset.training]
+    if not len(labels) or (labels != labels[0]).any():
+        return
+    label = "the same label"
+    if dataset.classes:
+        number = int(labels[0])
+        if dataset.task != MULTICLASS:
+            number = int(labels[0] > 0)
+        label = f"the label {dataset.classes[number]}"
+    text = f"all {counted(len(labels), 'record')} to learn from have {label}: there is nothing to learn"
+    raise UsageError(text, "use records with different labels, or name another label in the schema")
+
+
 # The baseline of each metric, for people.
 TRIVIAL = {
     ACCURACY: "majority",

@@ -134,6 +134,7 @@ class Learning(Learner):
         dataset = data
         if data is None and options.on_devices is None:
             dataset = options.load(classes=self.model == "softmax")
+            judging.require_different_labels(dataset)
         elif data is None and self._population.knows_records:
             text = (
                 f"--data {options.data} is for devices with records of their own, "

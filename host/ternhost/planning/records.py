@@ -43,7 +43,7 @@ def _load(
     if on_devices is None:
         chosen = model or SUITED[datasets.task_of(data)]
         dataset = datasets.load(data, classes=chosen == "softmax", selection=selection)
-        _require_different_labels(dataset)
+        judging.require_different_labels(dataset)
         return dataset, chosen
 
     selection.require_no_columns(data)
@@ -56,21 +56,6 @@ def _load(
     if chosen == SUITED[REGRESSION]:
         return synthetic.linear(d=on_devices.features), chosen
     return synthetic.logistic(d=on_devices.features), chosen
-
-
-def _require_different_labels(dataset: Dataset) -> None:
-    """Raise UsageError if all records to learn from have the same label."""
-    labels = dataset.labels[dataset.training]
-    if not len(labels) or (labels != labels[0]).any():
-        return
-    label = "the same label"
-    if dataset.classes:
-        number = int(labels[0])
-        if dataset.task != datasets.MULTICLASS:
-            number = int(labels[0] > 0)
-        label = f"the label {dataset.classes[number]}"
-    text = f"all {counted(len(labels), 'record')} to learn from have {label}: there is nothing to learn"
-    raise UsageError(text, "use records with different labels, or name another label in the schema")
 
 
 def owner_count(dataset: Dataset) -> int:

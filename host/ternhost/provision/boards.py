@@ -284,7 +284,10 @@ def dealt_records(dataset: Dataset | Table, clients: int, each: int, seed: int) 
     wanted = clients * each
     if wanted > available:
         text = f"{dataset.name} has {available} records, {each} a client, not {wanted}"
-        raise UsageError(text, f"use at most --clients {available // each}")
+        hint = f"use fewer --records, at most {available}"
+        if available >= each:
+            hint = f"use at most --clients {available // each}"
+        raise UsageError(text, hint)
     positions = np.random.default_rng(seed).permutation(dataset.training)[:wanted]
     if each == 1:
         positions.sort()
