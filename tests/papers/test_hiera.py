@@ -40,7 +40,7 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
     of privacy, with their shares of the devices.
     """
     data = datasets.synthetic.logistic(2000, 5, seed=2)
-    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False, selection=None: data)
     learner = begin(name, 600, **options)
     driver = fleet_of(learner)
     before_resuming = 0 if name == "levels" else 3  # levels ask one round

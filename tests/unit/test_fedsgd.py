@@ -26,7 +26,7 @@ def loaded_once():
 
 
 def toy(monkeypatch, data):
-    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False, selection=None: data)
     return data
 
 

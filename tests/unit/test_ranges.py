@@ -20,7 +20,7 @@ from ternhost.learn.ranges import Ranges, ReportedValues
 @pytest.fixture(autouse=True)
 def toy(monkeypatch, here):
     data = synthetic.logistic(20_000, 6, seed=2)
-    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False, selection=None: data)
 
 
 # Estimating |x| from reports
@@ -50,7 +50,7 @@ def test_the_range_narrows_as_the_residuals_of_a_regression_shrink(monkeypatch):
     """
     data = synthetic.linear(20_000, 6, seed=2)
     assert data.task == REGRESSION
-    monkeypatch.setattr(datasets, "load", lambda name, classes=False: data)
+    monkeypatch.setattr(datasets, "load", lambda name, classes=False, selection=None: data)
     ranges_of_rounds = ranges_of(
         begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000)
     )

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ternhost.command import add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result, warn
+from ternhost.datasets import findings
 from ternhost.errors import OK, UsageError
 from ternhost.learn.data_options import DataOptions
 from ternhost.learn.fedsum import Options
@@ -79,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
     """
     _check(args)
     planned = _planned(args)
+    source = planned.options if isinstance(planned, Existing) else planned
+    found = findings.of_run(source.data, source.selection)
+    findings.warn_of(found, source.data, warn)
     if args.plot:
         from ternhost.plots import canvas  # loads matplotlib
 
@@ -89,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             result = plan(planned, progress.step)
 
+    result["data_findings"] = [finding.summary() for finding in found]
     if isinstance(planned, Existing):
         lines = existing.text_lines(result)
     else:

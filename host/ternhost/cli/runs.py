@@ -84,6 +84,9 @@ def _weights(model: DeviceModel) -> list[str]:
     features = model.features or [f"x{i}" for i in range(model.d)]
     labels = model.labels or [""] * model.classes
     lines = []
+    if model.classes == 1 and model.class_names:
+        negative, positive = model.class_names
+        lines.append(f"label +1 is {positive}, and -1 is {negative}")
     for label, weights_of_class in zip(labels, model.weights, strict=True):
         if label:
             lines.append(f"of {label}:")

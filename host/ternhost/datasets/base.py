@@ -92,14 +92,17 @@ class Dataset:
 
         Of the two classes of a classification, label -1 comes first.
         """
-        labels = self.labels[self.training]
+        return self.class_counts(self.training) / len(self.training)
+
+    def class_counts(self, positions: Indices) -> Indices:
+        """Return how many of the records at some positions are of each class.
+
+        Of the two classes of a classification, label -1 comes first.
+        """
+        labels = self.labels[positions]
         if self.task == MULTICLASS:
-            codes = labels.astype(np.int64)
-            classes = len(self.classes)
-        else:
-            codes = (labels > 0).astype(np.int64)
-            classes = 2
-        return np.bincount(codes, minlength=classes) / len(labels)
+            return np.bincount(labels.astype(np.int64), minlength=len(self.classes))
+        return np.bincount((labels > 0).astype(np.int64), minlength=2)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Return the records at m positions as devices hold them: m x (d + 1), the label last."""

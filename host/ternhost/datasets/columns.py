@@ -154,9 +154,11 @@ class Categorical:
         for a text that is no category, with its line.
         """
         code_of = {normal(category): code for code, category in enumerate(self.categories)}
-        code_of |= dict.fromkeys(missing, -1)
-        codes = np.empty(len(table), np.int16)
+        codes = np.full(len(table), -1, np.int16)
+        is_missing = table.missing(self.name, missing)
         for row, text in enumerate(table.texts(self.name)):
+            if is_missing[row]:
+                continue
             code = code_of.get(text)
             if code is None:
                 code = code_of.get(normal(text))

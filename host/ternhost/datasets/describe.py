@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets.columns import Categorical, Column, Numeric
+from ternhost.datasets.columns import Categorical, Column, Numeric, normal
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import Schema
 from ternhost.datasets.schema_file import COLUMNS
@@ -67,6 +68,9 @@ _SENTINEL_SHARE = 0.005  # of the values
 _FEWEST_SENTINELS = 3
 _APART = 0.1  # of the width of the other numbers
 _MOST_DECREASES = 0.1  # share of the steps of a time at which it decreases
+_LEAST_SENTINEL = 9  # in size
+_FEWEST_NUMBERS = 4  # different ones, of a column in which a number can stand for missing ones
+_MOST_REASONS = 3  # in a message
 _MOST_SHOWN = 12  # categories in a comment
 _DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}")
 
@@ -118,8 +122,9 @@ def propose(table: RawTable, label: str = "") -> Proposal:
     _fit_a_record(draft)
     features = [column for column in draft.columns if column.name != draft.label]
     if not features:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in draft.reasons.items())
-        raise UsageError(f"no column of {table.name} can be a feature", reasons or None)
+        reasons = [f"{name}: {reason}" for name, reason in draft.reasons.items()]
+        hint = "; ".join(reasons[:_MOST_REASONS]) or "a table needs features beside its label"
+        raise UsageError(f"no column of {table.name} can be a feature", hint)
     if draft.label in draft.reasons:
         text = f"{draft.label} cannot be the label of {table.name}: {draft.reasons[draft.label]}"
         raise UsageError(text, "name another column with --label")
@@ -187,44 +192,42 @@ def _missing_texts(table: RawTable) -> tuple[str, ...]:
     for name in table.columns:
         words.update({text for text in table.texts(name) if text.casefold() in _MISSING_WORDS})
     found += [word for word in words if word]
-    sentinels: set[str] = set()
-    refused: set[str] = set()
+    sentinels: set[float] = set()
+    usual: set[float] = set()
     for name in table.columns:
         numbers = _numbers(table, name, found)
         if numbers is not None:
-            chosen, others = _sentinels(table.texts(name), numbers)
-            sentinels |= chosen
-            refused |= others
-    return (*found, *sorted(sentinels - refused))
+            of_column, others = _sentinels(numbers)
+            sentinels |= of_column
+            usual |= others
+    return (*found, *(f"{number:.0f}" for number in sorted(sentinels - usual)))
 
 
-def _sentinels(texts: Sequence[str], numbers: npt.NDArray[np.float64]) -> tuple[set[str], set[str]]:
-    """Return the texts of a number that seems to stand for missing ones, and those that do not.
+def _sentinels(numbers: npt.NDArray[np.float64]) -> tuple[set[float], set[float]]:
+    """Return the numbers of a column that seem to stand for missing ones, and those that do not.
 
-    The number is a negative whole one, or consists of nines, such as -200 or 9999. It occurs often,
-    and farther from all others than these are from each other. A number that is merely somewhat
-    apart is among neither texts: other columns decide.
+    Such a number is a negative whole one, or consists of nines, such as -200 or 9999. It occurs
+    often, and farther from all others than these are from each other. A number that is merely
+    somewhat apart is among neither: other columns decide.
     """
     known = np.unique(numbers[~np.isnan(numbers)])
-    if len(known) < 4:
-        return set(), set(texts)
-    chosen = set()
-    undecided = set()
-    for value, rest in ((known[0], known[1:]), (known[-1], known[:-1])):
-        is_usual = value == np.rint(value) and abs(value) >= 9
+    if len(known) < _FEWEST_NUMBERS:
+        return set(), set(known.tolist())
+    chosen, undecided = set(), set()
+    for value, others in ((known[0], known[1:]), (known[-1], known[:-1])):
+        is_usual = value == np.rint(value) and abs(value) >= _LEAST_SENTINEL
         is_usual = is_usual and (value < 0 or set(f"{value:.0f}") == {"9"})
-        width = rest[-1] - rest[0]
-        gap = min(abs(rest - value))
+        width = others[-1] - others[0]
+        gap = np.abs(others - value).min()
         count = int((numbers == value).sum())
         is_often = count >= max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
-        if not is_usual or not is_often or width == 0:
+        if not is_usual or not is_often:
             continue
-        of_value = {text for text, number in zip(texts, numbers, strict=True) if number == value}
         if gap > width:
-            chosen |= of_value
+            chosen.add(float(value))
         elif gap > _APART * width:
-            undecided |= of_value
-    return chosen, set(texts) - chosen - undecided
+            undecided.add(float(value))
+    return chosen, set(known.tolist()) - chosen - undecided
 
 
 def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> npt.NDArray[np.float64] | None:
@@ -322,7 +325,7 @@ def _add_column(draft: _Draft, name: str) -> None:
 
 def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
     """Return what a column of the table is, or the reason why it cannot be a feature or a label."""
-    texts = [text for text in draft.table.texts(name) if text not in draft.missing]
+    texts = _present(draft, name)
     reason = _reason_against(name, texts, is_label=is_label)
     if reason:
         return reason
@@ -335,6 +338,12 @@ def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
         return error.message
 
 
+def _present(draft: _Draft, name: str) -> list[str]:
+    """Return the texts of a column that do not stand for a missing value."""
+    is_missing = draft.table.missing(name, draft.missing)
+    return list(compress(draft.table.texts(name), ~is_missing))
+
+
 def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
     """Return why a column is left out whatever it holds; empty if nothing speaks against it.
 
@@ -343,7 +352,7 @@ def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
     distinct = set(texts)
     if not distinct:
         return "it has no value"
-    if distinct <= {"1", "1.0"}:
+    if {normal(text) for text in distinct} == {"1"}:
         return "tern adds the constant 1 by itself"
     if len(distinct) == 1:
         return f"it is {text_of(texts[0])} in every record"
@@ -396,7 +405,7 @@ def _plain(number: Decimal) -> Decimal:
 
 def _notes_of(draft: _Draft, column: Column) -> list[str]:
     """Return the comment above a column: what was seen in the records."""
-    texts = [text for text in draft.table.texts(column.name) if text not in draft.missing]
+    texts = _present(draft, column.name)
     missing = len(draft.table) - len(texts)
     if isinstance(column, Categorical):
         counts = Counter(texts)

@@ -158,7 +158,7 @@ def use_of(table: RawTable, column: Column, missing: Sequence[str]) -> Use:
         at_low=float((known == low).mean()),
         at_high=float((known == high).mean()),
         above=float((known > high).mean()),
-        steps=int(features.max() - features.min()) + 1,
+        steps=min(STEPS, int(features.max() - features.min()) + 1),
         distinct=len(np.unique(features)),
         middle=int(last - first) + 1,
     )

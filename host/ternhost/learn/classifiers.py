@@ -101,6 +101,7 @@ class LearnedBy:
     losses: dict[int, float | None]  # after its rounds
     dataset: str | None = None  # None: boards had their own records
     features: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] = ()  # as of Dataset
 
     @classmethod
     def read(cls, place: str) -> "LearnedBy":
@@ -152,6 +153,7 @@ class LearnedBy:
             losses=losses,
             dataset=dataset,
             features=features,
+            class_names=tuple(result.get("class_names") or result["labels"] or ()),
         )
 
     def require_for(self, dataset: Dataset) -> None:

@@ -165,7 +165,9 @@ class Infer(Learner):
             self._compute(np.arange(self.clients or 0))
 
     def _load(self, data: Dataset | None, knows_records: bool) -> Dataset | None:
-        """Set the classifiers, and return the data set whose held-out records the clients hold.
+        """Set the classifiers and the names of classes, and return the clients' data set.
+
+        Clients hold its held-out records.
 
         The classifiers are the models of a finished run, or one that is trained for this.
 
@@ -178,6 +180,7 @@ class Infer(Learner):
             if data is None:
                 data = clustering.load(options.data, options.selection)
             self._classifiers = [trained(data)]
+            self._class_names = data.classes
             return data
 
         # The user has named a finished run.
@@ -189,6 +192,7 @@ class Infer(Learner):
         if data is not None:
             run.require_for(data)
         self._classifiers = run.classifiers(options.score_rounds)
+        self._class_names = run.class_names
         return data
 
     def _plan_rounds(self, population: Population, data: Dataset | None) -> None:
@@ -461,10 +465,13 @@ class Infer(Learner):
         history: an entry with the figures of each round.
         """
         classes, features = self._classifier.mantissas.shape
-        evaluation = self._evaluation or _NOTHING_YET
+        evaluation = dict(self._evaluation or _NOTHING_YET)
+        for name in ("clusters", "shares"):
+            evaluation[name] = self._by_class_name(evaluation[name])
         result = {
             "data": self.options.data,
             "classes": classes,
+            "class_names": list(self._class_names),
             "features": features,
             "answer": self.options.answer,
             **evaluation,
@@ -475,6 +482,12 @@ class Infer(Learner):
             result["budgets"] = [design.summary(self.times) for design in self.designs]
             result |= report_summary(first_design, self._question(first_design))
         return result
+
+    def _by_class_name(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values by the names of classes instead of their numbers, if they have names."""
+        if not self._class_names:
+            return dict(values)
+        return {self._class_names[int(number)]: value for number, value in values.items()}
 
     def _scores(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return what judges the clusters of each round, for JSON: the score and the like.

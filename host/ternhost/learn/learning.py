@@ -16,6 +16,7 @@ from ternhost.datasets import (
     Holdings,
     Indices,
 )
+from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, report_summary
@@ -33,6 +34,9 @@ from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.text import counted
 
+_SIGNS = ("-1", "1")  # stand for the names of two classes that have none
+# What records are for, in words, by their names in "class_records" of a result.
+_PURPOSES = {"learning": "to learn from", "judging": "that judges the model"}
 to_learn = partial(option, group="what to learn")
 
 
@@ -286,23 +290,46 @@ class Learning(Learner):
             "d": self.d,
             "features": self._feature_names(),
             "labels": self._class_names(),
+            "class_names": list(self.class_names),
+            "class_records": self._class_records(),
             "weights": self.weights.tolist(),
             "last_gradient": self.last_gradient,
         }
 
     def _feature_names(self) -> list[str]:
-        """Return the names of the features: those of the data set, or "x0", "x1" and so on."""
+        """Return the names of the features: those of the data, or "x0", "x1" and so on."""
         if self.dataset:
             return list(self.dataset.feature_names)
+        if self.options.on_devices.feature_names:
+            return list(self.options.on_devices.feature_names)
         return [f"x{i}" for i in range(self._feature_count())]
 
     def _class_names(self) -> list[str] | None:
         """Return the names of the classes in the order of their weights; None if only one has any."""
         if self.classes == 1:
             return None
+        return list(self.class_names) or [str(i) for i in range(self.classes)]
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The names of the classes, as of `Dataset`; empty if they have none."""
         if self.dataset:
-            return list(self.dataset.classes)
-        return [str(i) for i in range(self.classes)]
+            return self.dataset.classes
+        on_devices: DeviceRecords | None = self.options.on_devices
+        return on_devices.class_names if on_devices else ()
+
+    def _class_records(self) -> dict[str, list[int]] | None:
+        """Return how many records of each class there are, to learn from and to judge the model.
+
+        It is None if the host does not know the records, or if they have no classes.
+        """
+        dataset = self.dataset
+        if dataset is None or dataset.task == REGRESSION:
+            return None
+        return {
+            "learning": dataset.class_counts(dataset.training).tolist(),
+            "judging": dataset.class_counts(dataset.test).tolist(),
+        }
 
     def _judged(self) -> dict[str, Any]:
         """Judge the model on the held-out records, for JSON.
@@ -334,7 +361,12 @@ class Learning(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        return [*_metric_lines(result), *_report_lines(result), *_class_lines(result["classes"])]
+        return [
+            *_metric_lines(result),
+            *class_name_lines(result),
+            *_report_lines(result),
+            *_class_lines(result["classes"]),
+        ]
 
 
 # Results for people
@@ -360,6 +392,22 @@ def _metric_lines(result: Mapping[str, Any]) -> list[str]:
             f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
         )
     return lines + _chance_lines(result)
+
+
+def class_name_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return lines that say which class is +1, and which classes no record has."""
+    names: Sequence[str] = result.get("class_names") or _SIGNS
+    lines = []
+    if len(names) == 2 and not result["labels"] and set(names) != set(_SIGNS):
+        negative, positive = names
+        lines.append(f"label +1 is {positive}, and -1 is {negative}")
+    records = result.get("class_records") or {}
+    for purpose, counts in records.items():
+        absent = [name for name, count in zip(names, counts, strict=True) if not count]
+        if absent:
+            words = _PURPOSES[purpose]
+            lines.append(f"  no record {words} is of the class {', '.join(absent)}")
+    return lines
 
 
 def _chance_lines(result: Mapping[str, Any]) -> list[str]:

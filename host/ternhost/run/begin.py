@@ -14,6 +14,8 @@ import numpy as np
 
 from tern import ledger, wire
 from ternhost.count.disclosures import Disclosures
+from ternhost.datasets import findings
+from ternhost.datasets.findings import Finding
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner, Population
@@ -105,7 +107,8 @@ def _settings(
     """Return the settings of a run that its store keeps, so that the run can be resumed.
 
     These are its options, and what was found out as it began: its directory, whether its clients
-    are simulated, how many devices there are, and what its progress is compared with.
+    are simulated, how many devices there are, what its progress is compared with, and what the
+    bounds of the user's own data do.
     """
     devices: int | None = clients.devices
     if options.schedule is not None:
@@ -116,7 +119,14 @@ def _settings(
         "simulated": kind.simulated,
         "devices": devices,
         "references": costs.references(learner, clients.devices),
+        "data_findings": [each.summary() for each in _data_findings(options)],
     }
+
+
+def _data_findings(options: RunOptions) -> list[Finding]:
+    """Return what the bounds of the user's own data do, and what is worth a change."""
+    learning = options.learning
+    return findings.of_run(learning.data, learning.selection)
 
 
 def _path_of_store(kind: Fleet, store: str | Path | None) -> Path | None:

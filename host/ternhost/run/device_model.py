@@ -44,7 +44,9 @@ class DeviceModel:
 
     model: the kind, as in wire.py: LINEAR, LOGISTIC, SVM or SOFTMAX. mantissas: classes x d, with
     one row unless it is a softmax model; d is the number of features. number: of the round after
-    which the model was made. features, labels: the names of the features and classes, if known.
+    which the model was made. features: their names, if known. labels: the names of the classes of a
+    softmax model, if known. class_names: these, or for a model of two classes the name of label -1
+    and that of label 1.
 
     Methods take rows of features (n x d). Integers are fixed-point numbers of Q1.14, in which 2**14
     stands for 1. Floats are clipped to [-1, 1] and rounded to such numbers.
@@ -56,12 +58,13 @@ class DeviceModel:
     number: int = 1
     features: Sequence[str] = ()
     labels: Sequence[str] = ()
+    class_names: Sequence[str] = ()
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
         """Make a device model of the model that a learner has averaged from reports.
 
-        number: of the round after which it was made. names: `features` and `labels`, if known.
+        number: of the round after which it was made. names: `features`, `labels` and `class_names`, if known.
         """
         mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
         return cls(averaged.model, mantissas, averaged.exponent, number, **names)
@@ -103,7 +106,13 @@ class DeviceModel:
         if history:
             number = history[-1]["round"]
         averaged = Averaged(model, parameters.mantissas, parameters.exponent, classes)
-        return cls.of(averaged, number, features=result["features"], labels=labels)
+        return cls.of(
+            averaged,
+            number,
+            features=result["features"],
+            labels=labels,
+            class_names=result.get("class_names") or labels,
+        )
 
     @classmethod
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
@@ -221,6 +230,20 @@ class DeviceModel:
             return np.asarray(scores.argmax(axis=1), np.int64)
         return np.where(scores > 0, ONE, -ONE)
 
+    def predicted_classes(self, rows: npt.ArrayLike) -> list[str]:
+        """Return the name of the predicted class of each row.
+
+        rows: as in `predict`. Raises UsageError for a model that has no names of classes, and for
+        rows that `score` rejects.
+        """
+        if not self.class_names:
+            text = f"this {_WORDS[self.model]} model knows no names of classes"
+            raise UsageError(text, "use its predictions, which are numbers")
+        predictions = self.predict(rows)
+        if self.model != wire.SOFTMAX:
+            predictions = (predictions > 0).astype(np.int64)
+        return [self.class_names[number] for number in predictions.tolist()]
+
     # For a board, and for people
 
     def file(self) -> bytes:
@@ -251,6 +274,7 @@ class DeviceModel:
             "mantissas": self.mantissas.tolist(),
             "features": list(self.features),
             "labels": list(self.labels) or None,
+            "class_names": list(self.class_names),
         }
 
     def save(self, path: str | Path) -> None:

@@ -42,6 +42,7 @@ def result_of(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         result |= extension.result(run)
     result |= {
         "accounting": [account.summary() for account in run.accounts],
+        "data_findings": [finding.summary() for finding in run.data_findings],
         "options": replace(run.options, learning=algorithm.options).flat(),
         "directory": str(files.directory),
         "store": str(files.store),

@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ternhost.datasets import findings
+from ternhost.datasets.findings import Finding
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.files import Closing
 from ternhost.learn.base import Learner
@@ -84,6 +86,8 @@ class Run(Closing):
         self.watcher = watcher
         self.options = RunOptions.stored(stored.asked)
         self.fleet: Fleet = fleet.parse(self.options.fleet)
+        found = stored.asked.get("data_findings", ())
+        self.data_findings = [Finding(**finding) for finding in found]
 
         # The algorithm, and what it has learned so far.
         self._is_new = algorithm is not None
@@ -151,7 +155,9 @@ class Run(Closing):
         if kind.opening:  # a sentence about what takes long as this kind of fleet is opened
             watcher.note(kind.opening)
         store, files, learner = begin.create_run(options, place)
-        return cls(store, files, watcher, learner)
+        run = cls(store, files, watcher, learner)
+        findings.warn_of(run.data_findings, run.options.learning.data, watcher.warn)
+        return run
 
     @classmethod
     def resume(

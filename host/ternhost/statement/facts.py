@@ -85,6 +85,9 @@ class Facts:
     # Whether reports are a model's answers about the records, and not made to train a model.
     reports_answers: bool = False
 
+    # Whether bounds or categories of columns come from the records: those are published unprotected.
+    has_computed_bounds: bool = False
+
     # Rows for the table of particulars, by their heading.
     particulars: Mapping[str, str] = field(default_factory=dict)
 

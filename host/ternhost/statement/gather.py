@@ -25,7 +25,7 @@ from ternhost import datasets
 from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.count.members import integers
 from ternhost.count.questions import decode_body, report_bytes
-from ternhost.datasets import on_devices
+from ternhost.datasets import findings, on_devices
 from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
@@ -120,8 +120,24 @@ def of_run(files: RunFiles) -> Facts:
             most_reports=_most_reports(report_counts),
             is_endless=is_endless,
             reports_answers=is_inference,
+            has_computed_bounds=_has_computed_bounds([run]),
             particulars=_particulars_of_run(run, files, options),
         )
+
+
+def _has_computed_bounds(runs: Iterable[StoredRun]) -> bool:
+    """Return whether the data of a run had bounds that were computed from the records."""
+    for run in runs:
+        for finding in run.asked.get("data_findings", ()):
+            if finding["kind"] == findings.COMPUTED:
+                return True
+    return False
+
+
+def _plans_computed_bounds(options: RunOptions) -> bool:
+    """Return whether the data of a planned run have bounds that were computed from the records."""
+    found = findings.of_run(options.learning.data, options.learning.selection)
+    return any(finding.kind == findings.COMPUTED for finding in found)
 
 
 def _begun_run(store: Store, files: RunFiles) -> StoredRun:
@@ -480,6 +496,7 @@ def of_store(path: Path) -> Facts:
             # What devices send.
             report_formats=_report_formats(store, is_simulated),
             most_reports=_most_reports(report_counts),
+            has_computed_bounds=_has_computed_bounds(runs),
             particulars=_particulars_of_store(store, path),
         )
 
@@ -613,6 +630,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         most_reports=most_reports,
         is_endless=is_endless,
         reports_answers=learner.command == "infer",
+        has_computed_bounds=_plans_computed_bounds(options),
         particulars={"command": command, **_particulars_of_options(options)},
     )
 

@@ -515,6 +515,13 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
     """Yield what no guarantee covers."""
     if facts.unit != DEVICE:
         yield from _not_protected_by_runs(facts)
+    if facts.has_computed_bounds:
+        yield Sentence(
+            "The schema of the data marks bounds or categories as computed from the records. They are not private: a "
+            "bound may show the least or the largest value that somebody's device holds, and a category that somebody "
+            "has it.",
+            (Key.FACT, Key.DEFINITION),
+        )
     yield Sentence(
         "A person behind several devices loses as much as these devices lose together.",
         (Key.COMPOSITION, Key.DEFINITION),

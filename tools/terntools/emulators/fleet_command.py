@@ -13,6 +13,7 @@ import numpy as np
 from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_group, add_option, print_result, warn
+from ternhost.datasets import findings
 from ternhost.errors import OK, UsageError
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
@@ -293,6 +294,7 @@ def _dataset(args: argparse.Namespace) -> datasets.Dataset | datasets.Table | No
     if args.program:
         return None
     dataset = datasets.held(args.data)
+    findings.warn_of(findings.of_run(args.data, datasets.EVERYTHING), args.data, warn)
     most_clients = len(dataset.training) // args.records  # with so many records each
     bound = f"at most {most_clients}, by the records of {args.data}"
     require(args.clients <= most_clients, "clients", bound, args.clients)

@@ -109,7 +109,7 @@ def _picture_of_shares(result: Mapping[str, Any]) -> tuple[Figure, str]:
         quantity = "share of the clients"
     names, estimates = [], []
     for label, estimate in result["shares"].items():
-        names.append(f"class {label}")
+        names.append(label if result.get("class_names") else f"class {label}")
         estimates.append(list(estimate.values()))  # the mean, then both ends of its interval
     mean, low, high = np.array(estimates).T
     figure = runs.gradient(

@@ -54,6 +54,9 @@ def page(result: Mapping[str, Any]) -> Page:
     data = on_devices.in_words(options["data"])
     title = f"{data}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
+    names: Sequence[str] = result.get("class_names") or ()
+    if len(names) == 2:
+        prediction += f": {as_html(names[1])} if it is positive, else {as_html(names[0])}"
     if result.get("labels"):
         prediction = "the class with the largest sum of its weights times features"
     elif result["measure"] == "squared_error":
