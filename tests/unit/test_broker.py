@@ -5,13 +5,17 @@ import hashlib
 import socket
 import stat
 
+import numpy as np
 import pytest
 from cryptography import x509
 
 from tern.links import mqtt
+from tern.tcp import Lost
 from ternhost.errors import USAGE, UsageError
 from ternhost.extensions import EXTENSIONS, Extension
+from ternhost.privacy.accounting import Policy
 from ternhost.provision import keys
+from ternhost.provision.boards import provision_fleet
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, Rights
 from ternhost.reach.broker.configuration import BrokerOptions
@@ -22,6 +26,7 @@ from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
 from ternhost.registry import Registry
 from ternhost.store import store_file
 from ternhost.store.store import Store
+from terntools.emulators import at_broker
 
 KEYS = {7: bytes(range(32)), 8: bytes(32)}
 
@@ -252,6 +257,21 @@ def test_a_directory_keeps_its_kind_of_broker_and_tern_runs_only_mosquitto(here,
         configuration.configure("one")
         configuration.configure("new", kind="other")
         tern("broker", *words.split(), code=USAGE)
+
+
+def test_emulated_boards_name_how_a_broker_of_their_kind_is_started(here, capsys, monkeypatch):
+    monkeypatch.setattr(at_broker, "_PATIENCE", 0)
+    monkeypatch.setattr(at_broker, "log_in", lambda board: Lost("it does not answer"))
+    with KINDS.lent("other", OtherKind()):
+        configuration.configure("new", kind="other")
+        with Store("new/store.sqlite") as store:
+            provision_fleet(store, [here / "board"], np.zeros((1, 2), np.int16), Policy(1, 1))
+        at_broker.connect(
+            "new", here / "new/store.sqlite", here / "new/store.sqlite", [here / "board"]
+        )
+    warned = capsys.readouterr().err
+    assert "other new" in warned
+    assert "tern broker run" not in warned
 
 
 def test_a_kind_of_broker_that_is_missing_names_its_package(tmp_path, monkeypatch):

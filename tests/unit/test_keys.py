@@ -155,6 +155,14 @@ def test_a_device_is_revoked_and_the_fleet_key_replaced_or_neither(store, monkey
     assert keys.fleet_key(store) == before
 
 
+def test_the_command_for_a_board_with_a_rotated_key_names_its_records(store, tern):
+    keys.add(store, [7])
+    path = str(store.path)
+    store.close()
+    rotated = tern("keys", "rotate", "7", "--store", path, "--output", f"{path}-keys")
+    assert "--device 7 --data" in rotated.out
+
+
 @pytest.mark.parametrize(
     "words",
     [
