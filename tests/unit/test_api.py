@@ -409,11 +409,14 @@ def test_without_a_learner_one_is_chosen_as_by_the_command():
     assert ternhost.train(fleet=Simulated(100), data="iris").learner == "direct"
 
 
-def test_the_unit_of_a_protection_chooses_a_learner_that_has_it():
-    result = ternhost.train(
+@pytest.mark.parametrize(
+    ("function", "learner"), [(ternhost.train, "fedsum"), (ternhost.collect, "means")]
+)
+def test_the_unit_of_a_protection_chooses_a_learner_that_has_it(function, learner):
+    result = function(
         fleet=Simulated(10), data="synthetic-logistic", protection=Protection(unit="record")
     )
-    assert result.learner == "fedsum"
+    assert result.learner == learner
 
 
 def test_a_learner_without_a_unit_refuses_one():
