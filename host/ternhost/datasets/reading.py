@@ -49,6 +49,7 @@ class RawTable:
     - decimal: the decimal mark of its numbers, "." or ","
     - thousands: the mark between groups of three digits; empty if there is none
     - breaks: the rows, from 0, before which the file has a blank line
+    - place: what `lines` counts: lines of a file, or rows of a data frame
     """
 
     name: str
@@ -59,6 +60,7 @@ class RawTable:
     decimal: str = "."
     thousands: str = ""
     breaks: Sequence[int] = ()
+    place: str = "line"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -139,7 +141,7 @@ class RawTable:
 
     def where(self, row: int, column: str) -> str:
         """Return where a cell is, for messages. row: from 0."""
-        return f"{self.name}, line {self.lines[row]}, column {column}"
+        return f"{self.name}, {self.place} {self.lines[row]}, column {column}"
 
     def rows(self, positions: npt.ArrayLike) -> "RawTable":
         """Return a table of the rows at these positions, in this order."""
@@ -160,6 +162,8 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:  # a name that no file can have
+        raise UsageError(f"cannot read {shown(str(file))}: {error}") from error
     text = table_text.decoded(data, file)
     layout = table_text.layout_of(text)
     content = content_of(text, layout, file, header)
@@ -167,9 +171,12 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
     if _OTHER_BLANKS.search(text):
         cells = [list(map(str.strip, column)) for column in cells]
     style = style_of(cells, layout.separator)
+    place_of_names = f"{file}"
+    if content.line_of_names:
+        place_of_names = f"{file}, line {content.line_of_names}"
     return RawTable(
         name=file.name,
-        columns=_names(content.names, len(cells), file),
+        columns=_names(content.names, len(cells), place_of_names),
         cells=tuple(cells),
         lines=content.lines,
         has_header=content.names is not None,
@@ -179,11 +186,11 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
     )
 
 
-def _names(given: Sequence[str] | None, count: int, path: Path) -> tuple[str, ...]:
+def _names(given: Sequence[str] | None, count: int, place: str) -> tuple[str, ...]:
     """Return a name for each of `count` columns. Raises UsageError if two have the same one.
 
     given: the names in the table, in which columns without a name are called x0 for the first and
-    so on; None if the table names none.
+    so on; None if the table names none. place: of the names, for messages.
     """
     names = [""] * count
     if given is not None:
@@ -194,17 +201,30 @@ def _names(given: Sequence[str] | None, count: int, path: Path) -> tuple[str, ..
         if times > 1:
             positions = [str(number) for number, other in enumerate(names, 1) if other == name]
             raise UsageError(
-                f"{path} has several columns {shown(name)}: numbers {' and '.join(positions)}",
-                hint="give each column a name of its own in the first line",
+                f"{place} names several columns {shown(name)}: numbers {' and '.join(positions)}",
+                hint="give each column a name of its own",
             )
     return tuple(names)
 
 
 def of_frame(frame: Any, name: str = "the table") -> RawTable:
-    """Return a data frame of pandas as a table of texts. name: for messages."""
-    columns = tuple(str(column) for column in frame.columns)
-    cells = tuple(
-        ["" if value is None or value != value else str(value) for value in frame[column].tolist()]
-        for column in frame.columns
+    """Return a data frame of pandas as a table of texts, whose empty cells are missing values.
+
+    name: for messages, which count rows from 1. Raises UsageError if two columns have one name.
+    """
+    names = _names([str(column) for column in frame.columns], len(frame.columns), name)
+    cells = []
+    for position in range(len(names)):
+        column = frame.iloc[:, position]
+        is_missing = column.isna().tolist()
+        texts = []
+        for value, is_absent in zip(column.tolist(), is_missing, strict=True):
+            texts.append("" if is_absent else str(value).strip())
+        cells.append(texts)
+    return RawTable(
+        name=name,
+        columns=names,
+        cells=tuple(cells),
+        lines=range(1, len(frame) + 1),
+        place="row",
     )
-    return RawTable(name=name, columns=columns, cells=cells, lines=range(1, len(frame) + 1))

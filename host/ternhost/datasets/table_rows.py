@@ -1,6 +1,7 @@
 """The rows of a table in a text: which lines are titles, names, comments or nothing."""
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ MISSING = frozenset({"", "?", "-", "--", ".", "na", "n/a", "nan", "null", "none"
 
 _HEAD = 200  # rows that tell titles and names
 _CHUNK = 256  # rows at a time; with more, Python's garbage collector costs as much as the reading
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.A)
 _MOST = 0.9  # the share of numbers in a column of numbers, of which a few cells are wrong
 
 
@@ -38,14 +40,16 @@ class Row:
 class Content:
     """The cells of a table.
 
-    names: of the columns; None if the table does not name them. cells: by column. lines: the first
-    line of each row. breaks: the rows, from 0, after a blank line.
+    names: of the columns; None if the table does not name them. line_of_names: the line that they
+    are in; 0 if it is a comment, or there are none. cells: by column. lines: the first line of each
+    row. breaks: the rows, from 0, after a blank line.
     """
 
     names: list[str] | None
     cells: list[list[str]]
     lines: list[int] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
+    line_of_names: int = 0
 
 
 def content_of(text: str, layout: Layout, path: Path, header: bool | None) -> Content:
@@ -65,7 +69,9 @@ def content_of(text: str, layout: Layout, path: Path, header: bool | None) -> Co
         head = table.without_titles(head)
     names = None
     if header or (header is None and _is_header(head[0].cells, head[1:])):
-        names = head.pop(0).cells[:width]
+        row_of_names = head.pop(0)
+        names = row_of_names.cells[:width]
+        table.content.line_of_names = row_of_names.line
     elif header is None:
         names = _names_in_comment(rows.comment, layout, used)
     table.least = used if names is None else used_width(names)
@@ -153,7 +159,19 @@ class _Columns:
             )
             if not before_names:
                 raise self._wrong_header(head[position])
-        return list(head[unfit:])
+        rows = list(head[unfit:])
+        if position and self._may_be_one_column(rows):
+            raise self._wrong_header(head[position - 1])
+        return rows
+
+    def _may_be_one_column(self, rows: Sequence[Row]) -> bool:
+        """Return whether two columns of whole numbers may be one of numbers with decimal commas.
+
+        Then a title before them may be the name of this column.
+        """
+        if self._layout.separator != "," or self.least != 2:
+            return False
+        return all(_DECIMAL_COMMA.fullmatch(",".join(row.cells[:2])) for row in rows)
 
     def _is_title(self, cells: Sequence[str]) -> bool:
         """Return whether a row before the others has one cell only, which is no number."""

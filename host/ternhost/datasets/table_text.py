@@ -121,7 +121,10 @@ class Layout:
     @property
     def words(self) -> str:
         """The layout in words, such as "cells are separated by semicolons"."""
-        return f"cells are separated by {SEPARATORS[self.separator]}"
+        words = f"cells are separated by {SEPARATORS[self.separator]}"
+        if self.separator == ",":
+            words += ", so that a comma is no decimal mark"
+        return words
 
     def shown(self, cells: Sequence[str]) -> str:
         """Return the cells of a row as one text, for messages."""

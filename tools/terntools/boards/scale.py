@@ -2,8 +2,7 @@
 
 A fleet's measurements are never used, since the scale is public. The file is any table that
 ternhost.datasets.reading understands, with a sample per line, in one to three columns; an empty
-line ends a recording. A scale runs
-from the 2 % quantile over all windows to the 98 % quantile.
+line ends a recording. A scale runs from the 2 % quantile over all windows to the 98 % quantile.
 """
 
 import argparse
@@ -41,7 +40,8 @@ def read(path: Path, factor: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
     axes = []
     for name in table.columns:
         values = np.rint(table.numbers(name) * factor)
-        wrong = np.flatnonzero((values < _LEAST) | (values > _MOST))
+        fits = (values >= _LEAST) & (values <= _MOST)  # which nan does not
+        wrong = np.flatnonzero(~fits)
         if wrong.size:
             row = int(wrong[0])
             where = table.where(row, name)
