@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tern import ledger, storage
+from ternhost import datasets
 from ternhost.cli import main
+from ternhost.datasets import Selection
 from ternhost.errors import USAGE, UsageError
 from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration, for_boards
@@ -85,7 +87,76 @@ def test_a_device_gets_the_records_of_its_file(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text("1,0,2\n1,1,0\n")
     assert rows_of("--data", str(path)) == [[ONE, 0, 2], [ONE, ONE, 0]]
-    assert rows_of("--data", str(path), "--records", "1") == [[ONE, 0, 2]]
+
+
+HOMES = ["B3", "A1", "C2"]  # in the order of the table
+
+
+@pytest.fixture
+def homes(tmp_path):
+    """A table of three homes, with 20 records each that are numbered in their second column."""
+    path = tmp_path / "homes.csv"
+    lines = ["home,number,label"]
+    for moment in range(20):
+        for place, home in enumerate(HOMES):
+            lines.append(f"{home},{20 * place + moment},{moment % 2}")
+    path.write_text("\n".join(lines) + "\n")
+    schema = """label = "label"
+        [columns.number]
+        low = 0
+        high = 60
+        [columns.label]
+        categories = ["0", "1"]
+        """
+    path.with_suffix(".toml").write_text(schema)
+    return str(path)
+
+
+def numbers_of(device, path, *options):
+    """The numbers of the records that a device gets of the table of homes."""
+    rows = member("--device", str(device), "--data", path, *options).rows
+    return np.rint((rows[:, 1] / ONE + 1) * 30).astype(int).tolist()
+
+
+@pytest.mark.parametrize("device", [1, 2, 3])
+def test_a_device_gets_the_records_of_its_owner(device, homes):
+    numbers = numbers_of(device, homes, "--by", "home")
+    assert {number // 20 for number in numbers} == {device - 1}
+
+
+def test_no_device_gets_records_that_judge_models(homes):
+    on_devices = [
+        numbers_of(device, homes, "--by", "home", "--held-out", "0.3") for device in (1, 2, 3)
+    ]
+    data = datasets.load(homes, selection=Selection(by="home", held_out=0.3))
+    assert sum(len(numbers) for numbers in on_devices) == len(data.training) == 60 - len(data.test)
+
+
+def test_the_owner_is_said(homes, capsys):
+    member("--device", "2", "--data", homes, "--by", "home")
+    assert "device 2" in (said := capsys.readouterr().err)
+    assert "home A1" in said
+
+
+def test_a_device_beyond_the_owners_is_refused_with_their_list(homes):
+    with pytest.raises(UsageError) as refused:
+        member("--device", "4", "--data", homes, "--by", "home")
+    assert "1: B3, 2: A1, 3: C2" in refused.value.hint
+
+
+def test_without_owners_each_device_gets_another_part_of_a_table(homes):
+    first, second = (numbers_of(device, homes, "--records", "9") for device in (1, 2))
+    assert len({*first, *second}) == 18
+
+
+def test_a_part_beyond_the_table_is_refused(homes):
+    with pytest.raises(UsageError):
+        member("--device", "4", "--data", homes, "--records", "20")
+
+
+def test_a_data_set_has_no_column_of_owners():
+    with pytest.raises(UsageError, match="--by"):
+        member("--data", "iris", "--by", "home")
 
 
 def test_a_device_gets_one_record_of_a_data_set():

@@ -13,7 +13,7 @@ from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
-from ternhost.errors import RefusedError, UsageError
+from ternhost.errors import RefusedError
 from ternhost.learn import estimate
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver
@@ -113,9 +113,3 @@ def test_values_of_many_clients_are_estimated_in_parts(monkeypatch):
     estimated = estimate.combine([(decode(card), counts)])
     error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)  # in fixed point, 16384 is 1
     assert (error < 4.5 * estimated.standard_error).all()
-
-
-def test_clients_with_several_records_have_no_gradient_of_one():
-    driver = fleet_with(each=8)
-    with pytest.raises(UsageError, match="one record each"):
-        ask(driver, [(gradient_question(1, design("duchi", 20).card), range(1, 6))])

@@ -136,6 +136,10 @@ class Dataset:
         """
         return replace(self, held_out=held_out, public=np.asarray(public, np.int64))
 
+    def without_owners(self) -> Self:
+        """Return the same records, of which any device may hold any."""
+        return replace(self, owners=None, owner_names=())
+
     def with_public_rows(self) -> Self:
         """Return the same records with public rows: a third of the others, but at most PUBLIC.
 

@@ -83,6 +83,7 @@ class Learner:
     reports: int | None  # of all rounds together
     times: int = 1  # in how many rounds a client takes part at most
     holdings: Holdings | None = None  # None: the host does not know what devices hold
+    notes: tuple[str, ...] = ()  # lines for the user, before the first round
 
     def __init__(self, options: Any, population: Population) -> None:
         """Plan the run. Raises UsageError if the options do not suit each other or the population.

@@ -21,7 +21,7 @@ from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
 from ternhost.datasets import EVERYTHING, Floats, Holdings, Selection, Table
-from ternhost.datasets.base import CONSTANT
+from ternhost.datasets.base import CONSTANT, MULTICLASS
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, estimate
 from ternhost.learn.attribute_results import (
@@ -50,6 +50,7 @@ from ternhost.learn.designs import (
     stated_epsilon_lines,
 )
 from ternhost.learn.devices import Devices
+from ternhost.learn.owners import to_owners
 from ternhost.options import option, require
 from ternhost.privacy.base import MICRO
 from ternhost.text import counted
@@ -116,12 +117,17 @@ def load(
         own_data = datasets.own.load(name, selection)
         if gives_records or not own_data.schema.label:
             return own_data.attributes(), 0
-    dataset = datasets.load(name, selection=selection)
+        dataset = own_data.dataset(classes=own_data.schema.task == MULTICLASS)
+    else:
+        dataset = datasets.load(name, selection=selection)
     first = 0
     if dataset.feature_names[0] == CONSTANT:
         first = 1
     features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
     table = Table(dataset.name, dataset.feature_names[first:], features[:, first:])
+    if dataset.owners is not None:
+        owners = np.delete(dataset.owners, dataset.public)
+        table = replace(table, owners=owners, owner_names=dataset.owner_names)
     return table, first
 
 
@@ -248,20 +254,36 @@ class Values(Learner):
         self.times = self.rounds or 1  # that a client reports; without an end, a round counts
         self.clients = self.options.clients or None  # None: all, or as many as follow from below
         if population.knows_records:
-            records = self._data.records
-            available = population.clients or len(records)
+            self.holdings = self._hand_out(population.clients)
+            available = population.clients or self.holdings.clients
             hint = f"use --clients {available} or fewer"
             require_clients(self.clients, available, " to report", hint)
             if not schedule and not self.clients:
-                # As many as the fleet has, else as it can make, else one for each record.
+                # As many as the fleet has or the data name, else as it can make, else one for each
+                # record.
                 wanted = population.clients or population.most or available
+                if self.holdings.names:
+                    wanted = self.holdings.clients
                 self.clients = min(available, wanted)
-            order = np.random.default_rng(self.options.seed).permutation(len(records))
-            self.holdings = Holdings(records, order)
 
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
+
+    def _hand_out(self, clients: int | None) -> Holdings:
+        """Give the records to their owners, or else one to each client, in random order.
+
+        clients: how many the fleet has; None: as many as are needed. Raises UsageError if there are
+        more than owners.
+        """
+        table = self._data.table
+        if table.owners is not None:
+            owned = to_owners(table, table.training, clients)
+            self.notes += owned.notes
+            return owned.holdings
+        records = self._data.records
+        order = np.random.default_rng(self.options.seed).permutation(len(records))
+        return Holdings(records, order)
 
     @property
     def done(self) -> bool:
@@ -385,19 +407,20 @@ class Values(Learner):
         }
 
     @cached_property
-    def _holders(self) -> npt.NDArray[np.int64] | None:
-        """How many clients hold each record (n); None where the host does not know.
+    def _holders(self) -> Floats | None:
+        """How many clients each record stands for (n); None where the host does not know.
 
-        Clients take the records in a fixed order. If there are more clients than records, they
-        begin again at the first record, so that several clients hold the same one.
+        All clients count the same, so that each of several records of a client stands for a part of
+        it. Clients beyond the last one with records hold again what the first ones do.
         """
         if self.holdings is None or self.clients is None:
             return None
-        order = self.holdings.order
-        passes = self.clients // len(order)
-        clients_left = self.clients % len(order)  # after all records were taken `passes` times
-        holders = np.full(len(order), passes)
-        holders[order[:clients_left]] += 1
+        holdings = self.holdings
+        clients = np.arange(min(self.clients, holdings.clients))
+        counts = holdings.counts(clients)
+        turns = np.bincount(np.arange(self.clients) % holdings.clients, minlength=len(clients))
+        holders = np.zeros(len(holdings.records))
+        holders[holdings.all_positions(clients)] = np.repeat(turns / counts, counts)
         return holders
 
     def _numeric_entries(self) -> list[dict[str, Any]]:

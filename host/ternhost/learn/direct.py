@@ -134,12 +134,20 @@ class Direct(Learning):
         self._round = 0  # how many have ended
 
         # The plan, for as many reports as are expected.
-        expected = options.reports or population.clients or population.devices or _REPORTS
+        self.holdings = self._training_records(reserved=self._public.reserved)
+        expected = options.reports or self._available or _REPORTS
         self._second_half = slice(expected // 2, expected)  # of the clients
         self._plan_rounds(expected)
         self._choose_designs(expected)
         self.modules = self._modules()  # of the device library, that boards need
-        self.holdings = self._training_records(reserved=self._public.reserved)
+
+    @property
+    def _available(self) -> int:
+        """How many devices there are; 0: as many as the run needs."""
+        if self._has_owners:
+            assert self.holdings is not None
+            return self.holdings.clients
+        return self._population.clients or self._population.devices
 
     def _public_rows(self) -> public.PublicRows:
         """Return features of records that everybody may know, to stand for those of the devices.
@@ -173,7 +181,7 @@ class Direct(Learning):
             self.reports = self.clients = None  # they grow as long as the fleet is served
             return
 
-        available = self._population.clients or self._population.devices
+        available = self._available
         hint = f"use at most --reports {available}, or take more of each with fedsgd"
         purpose = ", each of which answers once"
         require_clients(self.options.reports, available or expected, purpose, hint)

@@ -37,6 +37,7 @@ from ternhost.learn.designs import (
 )
 from ternhost.learn.devices import Devices, most_turns, take
 from ternhost.learn.learning import Learning, LearningOptions
+from ternhost.learn.owners import bound_note, bound_on_records
 from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
@@ -51,6 +52,7 @@ VARIANCE = "variance"  # inverse variance: where the clients are of one populati
 WEIGHTS = (CLIENTS, VARIANCE)
 
 _average = partial(option, group="fedavg")
+_RECORDS = 8  # of a client, by default
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class Options(MechanismOptions, LearningOptions):
 
     epsilons: str | None = epsilons_option("TAU:E:SHARE,...")
     clients: int = _average(0, shown="all, but at most 1000 on boards", metavar="N")
-    records: int = _average(8, metavar="N")
+    records: int | None = _average(
+        None, metavar="N", shown=f"{_RECORDS}, or by --by the most that a device has"
+    )
     rounds: int = _average(20, metavar="N")
     share: float | None = _average(None, metavar="SHARE", shown="1 / rounds")
     local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
@@ -74,7 +78,7 @@ class Options(MechanismOptions, LearningOptions):
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or for a tau that no frame can carry."""
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
-        require(self.records >= 1, "records", "1 or more", self.records)
+        require(self.records is None or self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
         in_order = self.share is None or 0 < self.share <= 1
         require(in_order, "share", "above 0 and at most 1", self.share)
@@ -154,6 +158,7 @@ class FedAvg(Learning):
         if self.classes > 1:
             self.modules = ("local", "softmax")
         self.designs = self._make_designs()
+        self._settle_bound()
         self._plan_rounds()
 
         failures = TrainingPlan.failures
@@ -172,6 +177,15 @@ class FedAvg(Learning):
             failures=failures,
         )
         self.trainer = Trainer(plan)
+
+    def _settle_bound(self) -> None:
+        """Set the most records of a client, in the options, and note it if the data say it."""
+        named, positions = self.options.records, np.arange(0)
+        if self.dataset is not None:
+            positions = self.dataset.training
+        bound = bound_on_records(self.dataset, positions, named) or _RECORDS
+        self.notes += bound_note(self.dataset, bound, named)
+        self.options = replace(self.options, records=bound)
 
     def _make_designs(self) -> list[ReportDesign]:
         """Design the report of each class of clients: the changes of k of the d weights.
@@ -206,6 +220,9 @@ class FedAvg(Learning):
         self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
+        if self._has_owners:
+            assert self.holdings is not None
+            clients = self.holdings.clients
         group = self._group(clients)  # how many a round asks
         # In how many rounds a client takes part at most; without an end, a round counts.
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
@@ -233,11 +250,13 @@ class FedAvg(Learning):
         few records.
         """
         per_client = self.options.records
-        holdings = self._training_records(per_client)
+        holdings = self._training_records(per_client, most=per_client)
         if holdings is None:
             return None
         assert self.dataset is not None
         most_clients = holdings.clients  # for whom the records are enough
+        if holdings.names:
+            return self._of_first(holdings)
         if most_clients < 1:
             record_count = len(holdings.order)
             text = (
@@ -258,6 +277,19 @@ class FedAvg(Learning):
         # Those records that are handed out.
         order = holdings.order[: min(clients, most_clients) * per_client]
         return Holdings(holdings.records, order, per_client)
+
+    def _of_first(self, holdings: Holdings) -> Holdings:
+        """Return what the owners hold that take part, and set the number of clients.
+
+        They are as many as the user names, else all. Raises UsageError if there are fewer.
+        """
+        hint = f"use at most --clients {holdings.clients}"
+        purpose = ", which the data name"
+        require_clients(self.clients, available=holdings.clients, purpose=purpose, hint=hint)
+        holdings = holdings.of_first(self.clients or holdings.clients)
+        if not self._population.schedule:  # a served fleet has no fixed number of clients
+            self.clients = holdings.clients
+        return holdings
 
     # Questions
 

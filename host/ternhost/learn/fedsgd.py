@@ -12,7 +12,7 @@ import numpy as np
 
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
-from ternhost.datasets import Dataset, Holdings
+from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn import estimate, projections, ranges, training
 from ternhost.learn.base import Cohort, Population, require_clients
@@ -146,8 +146,9 @@ class FedSGD(Learning):
         self.designs = self.make_designs()
         if self.classes > 1:
             self.modules = ("softmax",)
+        self.holdings = self._training_records()
         self._plan_rounds()
-        self.holdings = self._make_holdings()
+        self._require_records()
         self._plan_training()
 
     def make_designs(self) -> list[ReportDesign]:
@@ -182,6 +183,9 @@ class FedSGD(Learning):
         """
         schedule = self._population.schedule
         available = self._population.clients or self._population.devices  # 0: as many as needed
+        if self._has_owners:
+            assert self.holdings is not None
+            available = self.holdings.clients
         if schedule:
             self.rounds = schedule.rounds
             self.reports = self.clients = None  # they grow as long as the fleet is served
@@ -203,19 +207,16 @@ class FedSGD(Learning):
             self.clients = min(planned.reports, available)
         self.times = _ceil(planned.reports, self.clients)  # that a client reports, at most
 
-    def _make_holdings(self) -> Holdings | None:
-        """Return which training records each client holds; None if the host does not know them.
+    def _require_records(self) -> None:
+        """Raise UsageError if the run makes its own clients, and there are too few records for them.
 
-        Raises UsageError if the run makes its own clients, each with one record, and there are
-        fewer records than reports.
+        Each client has one record, unless the data say which device has which.
         """
-        holdings = self._training_records()
-        makes_clients = self._population.clients is None
-        if holdings is not None and makes_clients:
-            record_count = len(holdings.order)
+        makes_clients = self._population.clients is None and not self._has_owners
+        if self.holdings is not None and makes_clients:
+            record_count = len(self.holdings.order)
             hint = f"use at most --reports {record_count}"
             require_clients(self.clients, record_count, ", each of which reports once", hint)
-        return holdings
 
     def _plan_training(self) -> None:
         """Choose what follows from the expected noise: the first range, and the learning rate.

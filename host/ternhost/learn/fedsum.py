@@ -7,9 +7,9 @@ Every board answers every round. The budget is for life, in rho of zCDP.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.count.disclosures import ReportCounts
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Dataset, Holdings, on_devices
+from ternhost.datasets import Dataset, Holdings, Indices, Table, on_devices
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn import public
@@ -29,6 +29,7 @@ from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.devices import Devices, take
 from ternhost.learn.estimate import sums_of
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
+from ternhost.learn.owners import bound_note, bound_on_records
 from ternhost.learn.parameters import MODELS, Floats, quantise
 from ternhost.learn.refit import descent_for
 from ternhost.options import Number, OptionGroup, require
@@ -39,6 +40,9 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import parse_unit
 from ternhost.text import counted
 
+RECORDS = 500  # of a device at most, by default
+RECORDS_SHOWN = f"{RECORDS}, or by --by the most that a device has"
+_MOST_RECORDS = 65535  # a uint16
 _STEPS = 128  # grid steps of a radius
 # A share of the budget that is added before it is rounded down to whole micro-rho, so that the
 # error of a float does not cost one of them.
@@ -53,14 +57,16 @@ class UnitOptions(OptionGroup):
     unit: str | int = in_privacy("record", metavar="UNIT", shown="device, or record with sums")
     run_epsilon: Number = in_privacy("1", metavar="E", shown="1, with sums")
     delta: Number = in_privacy("1e-6", metavar="D")  # the run has the same
-    records: int = to_learn(500, metavar="N")
+    records: int | None = to_learn(None, metavar="N", shown=RECORDS_SHOWN)
 
     def check(self) -> None:
         """Raise UsageError for a unit, budget or number of records that cannot be."""
         unit = parse_unit(self.unit)
         self.budget_in_rho()  # raises UsageError for an epsilon or delta that makes no sense
-        require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)  # a uint16
-        require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
+        if self.records is not None:
+            in_order = 1 <= self.records <= _MOST_RECORDS
+            require(in_order, "records", f"1 to {_MOST_RECORDS}", self.records)
+            require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
 
     def budget_in_rho(self) -> int:
         """Return the budget of the run in micro-rho of zCDP, which is that (epsilon, delta).
@@ -78,6 +84,23 @@ class UnitOptions(OptionGroup):
             raise UsageError(text, hint=f"name {least:.2g} or more")
         return budget
 
+    def with_bound(self, data: Dataset | Table | None, positions: Indices) -> Self:
+        """Return these options with the most records of a device in `records`.
+
+        It is the number that the user named, else what the data have of a device, else RECORDS.
+
+        data: what devices hold; None if only they know. positions: those of its records that devices
+        hold. Raises UsageError for a unit that no device has, or for more records than a device can
+        hold.
+        """
+        bound = bound_on_records(data, positions, self.records) or RECORDS
+        return replace(self, records=bound)
+
+    @property
+    def most_records(self) -> int:
+        """The most records of a device."""
+        return self.records or RECORDS
+
     @property
     def units_per_device(self) -> int:
         """The number of units of a device: runs of consecutive records that are protected together.
@@ -87,7 +110,7 @@ class UnitOptions(OptionGroup):
         unit = parse_unit(self.unit)
         if unit == 0:
             return 1
-        return math.ceil(self.records / unit)
+        return math.ceil(self.most_records / unit)
 
 
 @dataclass(frozen=True)
@@ -207,7 +230,6 @@ class FedSum(Learning):
 
         # Who reports, and which records each board holds, where tern hands them out.
         self.clients = population.known_clients
-        boards = max(1, self.clients or 0)
         feature_count = self.d // self.classes
         public_rows = public.parse(
             str(options.public),
@@ -217,8 +239,11 @@ class FedSum(Learning):
             schema=on_devices.schema_of(options.data),
         )
         self.reserved = public_rows.reserved  # records of the data set that no board gets
+        options = self._with_bound(options)
+        self.options = options
         if self.dataset is not None and population.knows_records:
-            self.holdings = self.deal(self.dataset, boards)
+            self.holdings = self._hand_out(self.dataset)
+        boards = max(1, self.clients or 0)
 
         # How the model moves.
         facts = PublicFacts(
@@ -226,23 +251,41 @@ class FedSum(Learning):
             features=feature_count,
             classes=self.classes,
             boards=boards,
-            records=options.records,
-            unit=self.unit or options.records,
+            records=options.most_records,
+            unit=self.unit or options.most_records,
             rho=self._budget / MICRO,
         )
         self._descent = descent_for(facts, public_rows.rows)
         self._plan_round()
 
+    def _with_bound(self, options: Any) -> Any:
+        """Return the options with the most records of a device; note a bound that the data have."""
+        positions = np.arange(0)
+        if self.dataset is not None:
+            positions = np.setdiff1d(self.dataset.training, self.reserved)
+        bounded = options.with_bound(self.dataset, positions)
+        self.notes += bound_note(self.dataset, bounded.records, named=options.records)
+        return bounded
+
+    def _hand_out(self, data: Dataset) -> Holdings:
+        """Give the training records to their owners, or else to the boards at random."""
+        if data.owners is None:
+            return self.deal(data, boards=max(1, self.clients or 0))
+        holdings = self._training_records(reserved=self.reserved, most=self.options.records)
+        assert holdings is not None
+        self.clients = holdings.clients
+        return holdings
+
     def deal(self, data: Dataset, boards: int, *, again: bool = False) -> Holdings:
         """Deal the training records to the boards at random, all but those that are public.
 
-        boards: how many there are; each gets `options.records` records.
+        boards: how many there are; each gets as many records as a device has at most.
         again: whether several boards may get the same records if there are too few; otherwise that
             raises UsageError.
         """
         positions = np.setdiff1d(data.training, self.reserved)
         records = data.records(np.arange(len(data.labels)))
-        stock = Holdings(records, positions, self.options.records)
+        stock = Holdings(records, positions, self.options.most_records)
         return deal(stock, name=data.name, boards=boards, seed=self.options.seed, again=again)
 
     def _plan_round(self) -> None:

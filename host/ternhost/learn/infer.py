@@ -36,6 +36,7 @@ from ternhost.learn.data_options import DataOptions, of_records
 from ternhost.learn.designs import DeviceClass, ReportDesign, by_class
 from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.noise import LABEL, NoiseOptions, to_classify, weakness
+from ternhost.learn.owners import to_owners
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
 from ternhost.privacy import mechanisms
@@ -209,16 +210,16 @@ class Infer(Learner):
         self.clients = options.clients or None
         if population.knows_records:
             assert data is not None
-            order = np.random.default_rng(options.seed).permutation(data.test)
-            available = population.clients or len(order)
-            self.clients = self.clients or min(_CLIENTS, available)
-            if len(order) < _FEWEST_CLIENTS:
-                text = f"of {data.name}, clients get {counted(len(order), 'held-out record')}"
-                hint = f"hold out {_FEWEST_CLIENTS} records or more, with a larger --held-out"
+            self.holdings, available = self._hand_out(data, population.clients)
+            most = available if self.holdings.names else _CLIENTS
+            self.clients = self.clients or min(most, available)
+            if self.holdings.clients < _FEWEST_CLIENTS:
+                holders = counted(self.holdings.clients, "client")
+                text = f"{holders} get held-out records of {data.name}: nothing to cluster"
+                hint = "name a larger --held-out, or more records"
                 raise UsageError(text, hint)
             hint = f"use {available} or fewer, or hold out more records"
             require_clients(self.clients, available, " to be clustered", hint)
-            self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
 
         if schedule is not None and options.score_rounds > 1:
             raise UsageError(
@@ -231,6 +232,20 @@ class Infer(Learner):
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
+
+    def _hand_out(self, data: Dataset, clients: int | None) -> tuple[Holdings, int]:
+        """Give the held-out records to their owners, or else one to each client, in random order.
+
+        clients: how many the fleet has; None: as many as are needed.
+        Returns what clients hold, and how many clients there may be. Raises UsageError if there are
+        more clients than owners.
+        """
+        if data.owners is not None:
+            owned = to_owners(data, data.test, clients)
+            self.notes += owned.notes
+            return owned.holdings, owned.holdings.clients
+        order = np.random.default_rng(self.options.seed).permutation(data.test)
+        return Holdings(data.records(np.arange(len(data.labels))), order), clients or len(order)
 
     # Protection
 
@@ -349,7 +364,7 @@ class Infer(Learner):
         # A device may have been revoked since it answered; then it is no longer among the devices.
         is_known = np.isin(ids, np.asarray(devices))
         clients = clients_of(devices, ids[is_known])
-        evaluation = self._evaluate(np.concatenate(results)[is_known], clients)
+        evaluation = self._evaluate(np.concatenate(results)[is_known], clients, result.number)
 
         if self._is_label:
             label_reports = []
@@ -384,7 +399,8 @@ class Infer(Learner):
         clients: the numbers of the clients, from 0.
         """
         for model_number in range(len(self._classifiers)):
-            results = self._exact(clients)  # clients x classes
+            number = model_number + 1  # of the round, which says which of its records a client uses
+            results = self._exact(clients, number)  # clients x classes
             epsilon = self.options.unprotected  # None: no noise
             if epsilon is not None:
                 rng = np.random.default_rng([self.options.seed, model_number])
@@ -394,27 +410,30 @@ class Infer(Learner):
             if self._is_label:
                 results = results.argmax(axis=1)
                 class_shares = np.bincount(results, minlength=len(class_shares)) / len(results)
-            evaluation = self._evaluate(results, clients)
+            evaluation = self._evaluate(results, clients, number)
             self._evaluation = evaluation | {"shares": _shares(class_shares)}
             self._computed.append(self._figures_of(self._evaluation))
             self._round += 1
 
-    def _exact(self, clients: Devices) -> Floats:
-        """Return the class probabilities of these clients' records without noise (n x classes)."""
+    def _exact(self, clients: Devices, number: int) -> Floats:
+        """Return the class probabilities of these clients' records without noise (n x classes).
+
+        number: that of the round, which says whose turn it is of the records of a client.
+        """
         assert self.holdings is not None
-        features = self.holdings.rows(clients)[:, 0, :-1]  # of the only record, without its label
+        features = self.holdings.turns(clients, number)[:, :-1]  # without the label
         classifier = self._classifier
         return probabilities(classifier.mantissas, classifier.exponent, features) / ONE
 
-    def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
+    def _evaluate(self, results: npt.NDArray[Any], clients: Devices, number: int) -> dict[str, Any]:
         """Return the clusters of clients' results, with score and settings of the noise, for JSON.
 
         results: labels (n), or vectors of probabilities (n x classes), of these clients (n).
-        clients: their numbers, from 0.
+        clients: their numbers, from 0. number: that of the round.
         """
         exact = None  # results without noise, where the host knows the records
         if self.holdings is not None:
-            exact = self._exact(clients)
+            exact = self._exact(clients, number)
         if self._is_label:
             return self.noise_settings() | clustering.labelled(results, exact)
         return self.noise_settings() | clustering.cluster(self.options.score, results, exact)

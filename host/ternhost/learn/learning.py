@@ -29,6 +29,7 @@ from ternhost.learn.designs import (
 )
 from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
+from ternhost.learn.owners import to_owners
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
@@ -167,20 +168,34 @@ class Learning(Learner):
         return int(self.options.on_devices.features)
 
     def _training_records(
-        self, per_client: int = 1, reserved: Indices | tuple[()] = ()
+        self,
+        per_client: int = 1,
+        reserved: Indices | tuple[()] = (),
+        most: int | None = None,
     ) -> Holdings | None:
-        """Give the training records to the clients in random order.
+        """Give the training records to the clients: to their owners, or else in random order.
 
-        per_client: the number of records of each client.
+        per_client: the number of records of each client, if no owners are known.
         reserved: positions of records in the data set that no client gets, such as public ones.
-        Returns None if the host does not know what clients hold.
+        most: a public bound on the records of each client, if owners are known; None: all of them.
+        Returns None if the host does not know what clients hold. Raises UsageError if the fleet has
+        more clients than there are owners.
         """
         if self.dataset is None or not self._population.knows_records:
             return None
         positions = np.setdiff1d(self.dataset.training, reserved)
+        if self.dataset.owners is not None:
+            owned = to_owners(self.dataset, positions, self._population.clients, most)
+            self.notes += owned.notes
+            return owned.holdings
         order = np.random.default_rng(self.options.seed).permutation(positions)
         records = self.dataset.records(np.arange(len(self.dataset.labels)))
         return Holdings(records, order, per_client)
+
+    @property
+    def _has_owners(self) -> bool:
+        """Whether the clients are devices that the data name, with the records of each."""
+        return self.holdings is not None and bool(self.holdings.names)
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """Return the clients that a round asks, if all take turns (numbers from 0).

@@ -21,7 +21,7 @@ from tern.fixed import MAX_EPSILON, ONE
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings, Table
-from ternhost.datasets.holdings import deal
+from ternhost.datasets.holdings import counts_of_owners, deal
 from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors
 from ternhost.learn.attributes import columns_of, flags_of
@@ -30,7 +30,8 @@ from ternhost.learn.collect import client_data_for
 from ternhost.learn.data_options import OwnerOptions
 from ternhost.learn.devices import Devices
 from ternhost.learn.estimate import QUANTILE, sums_of
-from ternhost.learn.fedsum import SumDesign, UnitOptions
+from ternhost.learn.fedsum import RECORDS_SHOWN, SumDesign, UnitOptions
+from ternhost.learn.owners import bound_note, to_owners
 from ternhost.options import option, require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
@@ -47,6 +48,7 @@ _LEAST_BITS = 8  # of the symbol of a sum
 _MOST_BITS = 16
 _MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at _LEAST_BITS each
 _FINE_BITS_OF_NUMBERS = 4  # `SumPlan.fine`; flags of categories need none
+_MOST_EXCESS = 0.05  # by which a count of units may overestimate the number of records
 _NOISE_REACH = 8  # standard deviations of the noise for which a symbol has room
 
 
@@ -55,7 +57,7 @@ class Options(UnitOptions, OwnerOptions):
     """Options of means as sums over units."""
 
     seed: int = _what(1, metavar="S")
-    records: int = _what(500, metavar="N")
+    records: int | None = _what(None, metavar="N", shown=RECORDS_SHOWN)
 
     def check(self) -> None:
         require(self.seed >= 0, "seed", "0 or more", self.seed)
@@ -134,20 +136,21 @@ class Means(Learner):
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         self._data = client_data_for(options, population, data)
         self._table = self._data.table
+        bounded = options.with_bound(self._table, self._table.training)
+        self.notes += bound_note(self._table, bounded.records, named=options.records)
+        self.options = options = bounded
 
         # What is protected: units, which are runs of `unit` consecutive records; 0: all records of a
         # device together. The budget is an epsilon at this delta.
         self.unit = parse_unit(options.unit)
         self.delta = sums.parse_delta(options.delta)
         self._units = options.units_per_device  # how many units a device has
+        self._require_countable()
 
         # Who reports, and which records each device holds, where tern hands them out.
         self.clients = population.known_clients  # None: unknown before the run
         if population.knows_records:
-            stock = Holdings(self._data.records, self._table.training, options.records)
-            self.holdings = deal(
-                stock, name=self._table.name, boards=self.clients or 1, seed=options.seed
-            )
+            self.holdings = self._hand_out(population)
 
         # The rounds, each of which asks every device.
         groups = self._groups()
@@ -161,6 +164,38 @@ class Means(Learner):
         dearest = max(designs, key=lambda design: design.cost)
         self.designs = [dearest]  # it stands for all in what the run needs of boards
         self._answers: list[dict[str, Any]] = []  # one for each round that has ended
+
+    def _require_countable(self) -> None:
+        """Raise UsageError if a count of units would not tell the number of records of owners.
+
+        Devices report how many units they have, and each unit counts as equally many records. That
+        is wrong where devices have few units, and not equally many records.
+        """
+        table = self._table
+        if table.owners is None:
+            return
+        counts = np.minimum(counts_of_owners(table, table.training), self.options.records)
+        units = np.ones(len(counts))
+        if self.unit:
+            units = np.ceil(counts / self.unit)
+        counted_records = units.sum() * self.options.records / self._units
+        if counted_records > (1 + _MOST_EXCESS) * counts.sum():
+            text = (
+                f"devices of {table.name} have {counts.min():,} to {counts.max():,} records, and a "
+                f"count of units would make {counted_records:,.0f} of {counts.sum():,}"
+            )
+            raise UsageError(text, "use a smaller --unit, such as --unit record")
+
+    def _hand_out(self, population: Population) -> Holdings:
+        """Give the records to their owners, or else to the devices at random."""
+        table, options = self._table, self.options
+        if table.owners is not None:
+            owned = to_owners(table, table.training, population.clients, options.records)
+            self.notes += owned.notes
+            self.clients = owned.holdings.clients
+            return owned.holdings
+        stock = Holdings(self._data.records, table.training, options.records)
+        return deal(stock, name=table.name, boards=self.clients or 1, seed=options.seed)
 
     def _groups(self) -> list[tuple[tuple[int, ...], int]]:
         """Divide the attributes among rounds, so that the sums of each round fit into one report.

@@ -58,7 +58,7 @@ class Existing:
         # Raises if it is no epsilon of a report: the report of each device to compare with has it.
         parse_epsilon(epsilon, option="--run-epsilon")
         require(self.runs >= 2, "runs", "2 or more", self.runs)
-        most = _MOST_RECORDS // self.options.records
+        most = _MOST_RECORDS // self.options.most_records
         if self.devices is not None:
             require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
@@ -69,7 +69,10 @@ class Existing:
     def loaded(self) -> tuple[Dataset, str]:
         """The data set, and the name of the model: by default the one that suits the labels."""
         options = self.options
-        return records.load(options.data, options.model or None, options.selection)
+        data, model = records.load(options.data, options.model or None, options.selection)
+        if self.devices is not None:  # they are not those that the records name
+            data = data.without_owners()
+        return data, model
 
     @property
     def device_count(self) -> int:
@@ -84,13 +87,15 @@ class Existing:
         return records.owner_count(data)
 
     def learner(self, seed: int, public: str = "") -> FedSum:
-        """Return FedSum for this fleet, with the records dealt to the devices.
+        """Return FedSum for this fleet, with the records given to their owners, or else dealt.
 
-        If there are too few records, several devices hold the same ones. seed: that of the run.
+        If there are too few to deal, several devices hold the same ones. seed: that of the run.
         public: which records FedSum may read without noise, as in its options; empty for none.
         """
         data, model = self.loaded
         options = replace(self.options, seed=seed, public=public, model=model)
+        if self.devices is None and data.owners is not None:
+            return FedSum(options, Population(), data)
         learner = FedSum(options, Population(clients=self.device_count, knows_records=False), data)
         learner.holdings = learner.deal(data, self.device_count, again=True)
         return learner
@@ -148,7 +153,8 @@ def plan(
     options = existing.options
     measure = judging.measure(data)
     limits = judging.limits(measure)
-    holdings = existing.learner(options.seed, str(options.public)).holdings
+    learner = existing.learner(options.seed, str(options.public))
+    holdings = learner.holdings
     assert holdings is not None
 
     common = {"existing": existing}
@@ -174,7 +180,7 @@ def plan(
         "d": data.dimension,
         "model": model,
         "devices": existing.device_count,
-        "records": options.records,
+        "records": learner.options.most_records,
         "held": len(holdings.order),
         "distinct": len(np.unique(holdings.order)),
         "unit": parse_unit(options.unit),
@@ -216,6 +222,8 @@ def text_lines(result: dict[str, Any]) -> list[str]:
     measure = result["measure"]
     devices = counted(result["devices"], "device")
     of_records = counted(result["records"], "record")
+    if result["held"] < result["devices"] * result["records"]:
+        of_records = f"at most {of_records}"
     judged = counted(result["judged"], "other record")
     lines = [
         f"{result['model']} model of {records.in_words(result['data'])} ({result['d']} features), "

@@ -87,6 +87,7 @@ def _learned(
     for those of years (`RoundsForYears.fewer_equivalent_reports`); empty if each device reports once.
     """
     data, _ = records.load(planned.data, model, planned.selection)
+    data = data.without_owners()  # each of any number of devices holds one record
     learner: Learning
     if simulated:
         equivalent = simulated[devices]

@@ -32,6 +32,7 @@ _CLIENT = np.dtype({"names": _FIELDS, "formats": ["<u4", "V32", "<u4", "<u4", "<
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
 
 Rows = npt.NDArray[np.int16]
+MOST_RECORDS = 0xFFFF  # of a device: clients.bin has 16 bits for the number
 
 
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
@@ -51,6 +52,8 @@ class BoardSettings:
     shapes: which shapes of cards (certified tables from which reports are sampled) its clients
     accept, bit s for shape s (storage.md); 0: all.
     last_round: its clients refuse rounds with this number or a smaller one.
+    counts: how many records each client has, one after the other; empty: they share the records as
+    evenly as possible.
     step: of the chip's counter that guards the ledger against an old copy of the flash; 0: none. It
     needs a board with a single client.
     """
@@ -58,6 +61,7 @@ class BoardSettings:
     shapes: int = 0
     last_round: int = 0
     step: int = 0
+    counts: Sequence[int] = ()
 
 
 _DEFAULTS = BoardSettings()
@@ -114,7 +118,7 @@ def provision_board(
 
     directory: for the files; it is made. first: the id of the first client; the others have the
     ids after it. keys: one for each client. rows: the records of all clients together, n x (d + 1)
-    numbers in Q1.14: d features and the label. The clients share them as evenly as possible.
+    numbers in Q1.14: d features and the label. The clients share them as `settings` say.
     policy: the limits of all clients, or of each.
 
     Raises UsageError; StorageError, also if there is a board in the directory, since that would
@@ -129,7 +133,9 @@ def provision_board(
         policies: Sequence[Policy] = [policy] * len(keys)
     else:
         policies = policy
-    clients = _clients_table(devices, keys, policies, len(rows))
+    clients = _clients_table(
+        devices, keys, policies, _starts(settings.counts, len(keys), len(rows))
+    )
     clients["shapes"] = settings.shapes
     features = rows.shape[1] - 1
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, features, len(rows))
@@ -149,16 +155,21 @@ def provision_board(
 
 
 def _clients_table(
-    devices: range, keys: Sequence[bytes], policies: Sequence[Policy], records: int
+    devices: range,
+    keys: Sequence[bytes],
+    policies: Sequence[Policy],
+    starts: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.void]:
     """Return the rows of the file clients.bin (storage.md), one for each device of a board.
 
-    keys, policies: of each device. records: how many the board has; client i gets the records from
-    floor(i records / clients) on, so that all have equally many, up to one.
+    keys, policies: of each device. starts: where the records of each device begin, and at last
+    where those of the last one end. Raises UsageError for more records than a device can hold.
     """
-    client_count = len(keys)
-    starts = np.arange(client_count + 1) * records // client_count  # the last one is the end
-    clients = np.zeros(client_count, _CLIENT)
+    most = int(np.diff(starts).max())
+    if most > MOST_RECORDS:
+        text = f"a device holds at most {MOST_RECORDS:,} records, not {most:,}"
+        raise UsageError(text, "name a smaller number: --records")
+    clients = np.zeros(len(keys), _CLIENT)
     clients["id"] = devices
     clients["key"] = np.frombuffer(b"".join(keys), "V32")
     clients["largest"] = [policy.largest for policy in policies]
@@ -166,6 +177,17 @@ def _clients_table(
     clients["start"] = starts[:-1]
     clients["records"] = np.diff(starts)
     return clients
+
+
+def _starts(counts: Sequence[int], clients: int, records: int) -> npt.NDArray[np.int64]:
+    """Return where the records of each client begin, and at last where those of the last one end.
+
+    counts: how many each client has; empty: client i gets the records from floor(i records /
+    clients) on, so that all have equally many, up to one.
+    """
+    if len(counts):
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return np.arange(clients + 1) * records // clients
 
 
 def fleet_file(
@@ -216,23 +238,26 @@ def provision_fleet(
     directories: Sequence[Path],
     rows: Rows,
     policies: Policy | Sequence[Policy],
-    each: int = 1,
+    each: int | Sequence[int] = 1,
     unit: int = 0,
 ) -> None:
     """Make emulated boards with devices 1, 2, 3, ... and store the devices' keys.
 
-    directories: one for each board. rows: the records of all devices, with labels. each: how many
-    of them a device gets. policies: the limits of all devices, or of each. unit: what the boards
-    protect, in consecutive records; 0: the whole device. Raises UsageError if the store has keys
-    of devices that are not emulated.
+    directories: one for each board. rows: the records of all devices, with labels, one device after
+    the other. each: how many of them a device gets, or how many each device gets. policies: the
+    limits of all devices, or of each. unit: what the boards protect, in consecutive records; 0: the
+    whole device. Raises UsageError if the store has keys of devices that are not emulated.
     """
-    devices = len(rows) // each
+    if isinstance(each, int):
+        each = [each] * (len(rows) // each)
+    devices = len(each)
+    starts = _starts(each, clients=devices, records=len(rows))
     last_emulated = store.state(_EMULATED) or 0
     if max(store.keys(), default=0) > last_emulated:
         text = f"{store.path} holds keys of devices that are not emulated, and they would be lost"
         raise UsageError(text, "name another --store")
     keys = new_keys(range(1, devices + 1))
-    settings = BoardSettings(last_round=last_number(store))
+    last_round = last_number(store)
     devices_by_board = _split_evenly(devices, parts=len(directories))
     for directory, board_devices in zip(directories, devices_by_board, strict=True):
         first = board_devices.start
@@ -245,9 +270,9 @@ def provision_fleet(
             directory,
             first=first,
             keys=[keys[device] for device in board_devices],
-            rows=rows[before * each : up_to * each],
+            rows=rows[starts[before] : starts[up_to]],
             policy=board_policies,
-            settings=settings,
+            settings=BoardSettings(last_round=last_round, counts=each[before:up_to]),
         )
         if unit:
             _write_unit(directory, unit)

@@ -57,6 +57,8 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
     if run.options.reason:
         run.watcher.note(run.options.reason)
+    for line in learner.notes:
+        run.watcher.note(line)
     _note_costs(run, spent_before, least(budgets), classes)
     affordable.require(
         run,

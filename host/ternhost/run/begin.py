@@ -110,11 +110,15 @@ def _settings(
     are simulated, how many devices there are, what its progress is compared with, and what the
     bounds of the user's own data do.
     """
+    asked = asdict(options)
+    if hasattr(learner.options, "records"):
+        # The data may have said how many records a device has at most. Then it holds for the run.
+        asked["learning"]["records"] = learner.options.records
     devices: int | None = clients.devices
     if options.schedule is not None:
         devices = None  # a served fleet may grow
     return {
-        **asdict(options),
+        **asked,
         "directory": str(directory.resolve()),
         "simulated": kind.simulated,
         "devices": devices,
@@ -301,14 +305,14 @@ def _devices_to_make(kind: Fleet) -> int:
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
     """Return how many clients the emulated boards of a run have together.
 
-    That is as many as the algorithm asks. If it asks all there are, it is all to whom the data set
-    gives records, up to the most that the fleet has room for.
+    That is as many as the algorithm asks. If it asks all there are, it is all devices that the data
+    set names, or else all to whom it gives records, up to the number that the fleet makes by default.
     """
     if algorithm.clients is not None:
         return algorithm.clients
     assert algorithm.holdings is not None
     with_records = algorithm.holdings.clients
-    if not kind.most_clients:
+    if not kind.most_clients or algorithm.holdings.names:
         return with_records
     return min(with_records, kind.most_clients)
 
@@ -329,13 +333,13 @@ def make_boards(
     holdings = algorithm.holdings  # the clients' records
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
-    records = holdings.rows(clients_of(dealt, devices))  # devices x records of each x width
+    clients = clients_of(dealt, devices)
     provision_fleet(
         store,
         directories=boards,
-        rows=records.reshape(-1, holdings.width),
+        rows=holdings.records[holdings.all_positions(clients)],
         policies=costs.policies(algorithm, devices, budget),
-        each=holdings.each,  # how many records a device has
+        each=holdings.counts(clients).tolist(),
         unit=algorithm.unit,  # how many of its records are protected together; 0: all
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 
 from ternhost import datasets
 from ternhost.api import arguments
-from ternhost.command import add_option
+from ternhost.command import add_option, print_line
 from ternhost.datasets import EVERYTHING, Selection
 from ternhost.errors import UsageError
 from ternhost.options import Number, Option
 from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import Rows
+from ternhost.text import counted, visible
+from terntools.boards import parts
 from terntools.boards.member import FleetSettings, Member, dataset_records
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
@@ -46,6 +49,7 @@ class _Declared:
     shown: str = ""
     type: Callable[[str], Any] | None = None
     required: bool = False
+    hidden: bool = False  # no help shows it, since a schema usually says the same
 
     @property
     def name(self) -> str:
@@ -55,7 +59,7 @@ class _Declared:
 
     def add_to(self, group: argparse._ArgumentGroup, hidden: bool) -> None:
         """Add the option to a group of a parser. hidden: the help does not show it."""
-        settings: dict[str, Any] = {"shown": self.shown, "hidden": hidden}
+        settings: dict[str, Any] = {"shown": self.shown, "hidden": hidden or self.hidden}
         if self.type is not None:
             settings["type"] = self.type
         if self.required:
@@ -73,6 +77,9 @@ _GROUPS = {
             "the records: FILE.csv, a data set for a trial, or own: its program collects them",
             required=True,
         ),
+        _Declared("--by COLUMN", shown="the schema's, or none"),
+        _Declared("--time COLUMN", hidden=True),
+        _Declared("--held-out SHARE", type=float, hidden=True),
         _Declared("--records N", shown="all of a file, 1 of a data set", type=int),
         _Declared(
             "--most-records N",
@@ -139,6 +146,8 @@ class MemberOptions:
     - device: its id, from 1, unique in the fleet
     - data: the records: the path of a table, a data set for a trial, or "own": its program collects
       them; records: how many of them; most_records: a public upper bound
+    - by: the column of the table that says which device a record belongs to: device K gets the
+      records of the K-th; time: the column that orders them; held_out: the share that no device gets
     - again: go on with a device whose board is lost or erased: what it may have spent counts
     - max_epsilon: the largest epsilon of a report; budget: for life, of what unit protects; delta:
       at which the budget holds, or None, so that epsilons add up
@@ -154,6 +163,9 @@ class MemberOptions:
 
     device: int
     data: str
+    by: str | None = None
+    time: str | None = None
+    held_out: float | None = None
     records: int | None = None
     most_records: int | None = None
     again: bool = False
@@ -194,6 +206,9 @@ class MemberOptions:
 
 _OPTIONS = (
     Option("device", "", type=int, default=1),
+    Option("by", ""),
+    Option("time", ""),
+    Option("held_out", "", type=float),
     Option("records", "", type=int),
     Option("most_records", "", type=int),
     Option("again", "", type=bool, default=False),
@@ -257,23 +272,47 @@ def member_of(args: argparse.Namespace | MemberOptions) -> Member:
 def _rows(args: argparse.Namespace | MemberOptions) -> Rows:
     """Return the device's records: from a file, from a data set, or a placeholder.
 
-    Raises UsageError if there are no such records.
+    Says which part of a file the device gets, unless it is the whole file. Raises UsageError if
+    there are no such records.
     """
     if args.records is not None and args.records < 1:
         raise UsageError(f"--records must be 1 or more, not {args.records}")
+    selection = parts.selection_of(args)
     if args.data == OWN:
+        selection.require_no_columns(OWN)
         return _placeholder(args)
     kind, _, _ = args.data.partition(":")
     if kind in datasets.held_names():
+        selection.require_no_columns(args.data)
         return dataset_records(args.data, args.device, args.records or 1)
-    if args.data.lower().endswith(".csv") or Path(args.data).exists():
-        rows = records_of_file(args.data)
-        return rows[: args.records]
+    if datasets.own.is_file(args.data):
+        return _part_of_file(args, selection)
     names = ", ".join(datasets.held_names())
     raise UsageError(
         f"--data must be a CSV file, a data set, or {OWN}, not {args.data!r}",
         hint=f"data sets are {names}",
     )
+
+
+def _part_of_file(args: argparse.Namespace | MemberOptions, selection: Selection) -> Rows:
+    """Return the part of a file that the device gets, and say which one it is.
+
+    The whole file is for one device, unless a column names the devices, or --records or --held-out
+    divide it.
+    """
+    own = datasets.own.load(args.data, selection)
+    is_whole = own.owners is None and args.records is None and args.held_out is None
+    if is_whole:
+        return own.records()
+    device = args.device
+    part = parts.part_of(args.data, selection, device, args.records)
+    holder = args.data
+    if part.names:
+        column = selection.by or own.schema.device
+        holder = f"{column} {part.names[0]}"
+    line = f"device {device}: {counted(len(part.order), 'record')} of {holder}"
+    print_line(visible(line), sys.stderr)
+    return part.records[part.order]
 
 
 def _placeholder(args: argparse.Namespace | MemberOptions) -> Rows:

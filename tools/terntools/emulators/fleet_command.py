@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_group, add_option, print_result, warn
-from ternhost.datasets import findings
+from ternhost.datasets import Holdings, findings
 from ternhost.errors import OK, UsageError
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
@@ -26,6 +27,7 @@ from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
+from terntools.boards import parts
 from terntools.boards.policy import policy
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
@@ -40,10 +42,12 @@ _CHECK_EVERY = 0.5  # seconds between two looks at the boards
 _MAX_RECORDS = 0xFFFF  # of a client
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
 _DATA = "flights"  # by default
+_CLIENTS = 1000  # by default
 _SEED = 1  # assigns records to clients
 # Options with which new boards are made; the file _MADE_NAME keeps them.
-_MADE = ("data", "clients", "records", "unit", "budget", "delta", "max_epsilon")
+_MADE = ("data", *parts.SELECTION, "clients", "records", "unit", "budget", "delta", "max_epsilon")
 _MADE_NAME = "made.json"
+_OWNERS = "owners"  # in it, the names of the owners whose records the clients have, in order
 
 
 def add_parser(subparsers: Any) -> None:
@@ -59,7 +63,8 @@ def add_parser(subparsers: Any) -> None:
     example = """tern fleet emulate 4 --clients 40
         tern fleet emulate 2 --clients 500 --dir my-fleet
         tern fleet emulate 2 --broker my-broker
-        tern fleet emulate 20 --clients 20 --records 500 --unit record --budget 4 --delta 1e-6"""
+        tern fleet emulate 20 --clients 20 --records 500 --unit record --budget 4 --delta 1e-6
+        tern fleet emulate 4 --data my.csv --by home --broker my-broker"""
     emulate = add_command(actions, "emulate", summary, example, run_emulate)
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
     _add_options_of_emulate(emulate)
@@ -69,8 +74,10 @@ def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
     """Add the options of `tern fleet emulate` to its parser."""
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
     add_option(emulate, "--data D", shown=_DATA)
-    add_option(emulate, "--records N", shown="1", type=int)
-    add_option(emulate, "--clients N", shown="1000, on all boards together", type=int)
+    parts.add_options(emulate)
+    add_option(emulate, "--records N", shown="1, or all of an owner", type=int)
+    shown = "1000 on all boards together, or one for each owner"
+    add_option(emulate, "--clients N", shown=shown, type=int)
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
     add_option(emulate, "--budget E", shown=f"{_AMPLE}: ample for trials, it would protect nobody")
@@ -118,10 +125,10 @@ def _check(args: argparse.Namespace) -> None:
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
-        about_records = (args.data, args.clients, args.records)
-        if any(value is not None for value in about_records):
-            text = "boards with a --program have one client each, and collect their own records"
-            raise UsageError(text, hint="leave --data, --clients and --records out")
+        for name in ("data", "clients", "records", *parts.SELECTION):
+            if getattr(args, name) is not None:
+                text = "boards with a --program have one client each, and collect their own records"
+                raise UsageError(text, hint=f"leave {flag(name)} out")
         if not Path(args.program).is_file():
             hint = "name a file of MicroPython"
             raise UsageError(f"there is no program {args.program}", hint)
@@ -164,6 +171,11 @@ def _print_fleet(
         words = f"--fleet port:{','.join(fleet.ports)} --store {store}"
         lines = [f"at ports of this machine: {boards}"]
     directory = board_folders[0].parent.parent  # DIRECTORY/fleet/board-000
+    owners = _made(directory).get(_OWNERS, [])
+    if owners:
+        lines.append(
+            f"device K holds the records of the K-th owner: {parts.owners_in_words(owners)}"
+        )
     lines.append("they run until Ctrl-C; in another terminal you can")
     run_command = _run_command(directory, words)
     if run_command:
@@ -174,6 +186,8 @@ def _print_fleet(
         "broker": args.broker,
         "store": str(store),
         "directory": str(directory),
+        "owners": owners,
+        "command": run_command,
     }
     print_result(result, "\n".join(lines), args.json)
 
@@ -188,12 +202,24 @@ def _run_command(directory: Path, fleet_words: str) -> str | None:
     data = made.get("data")
     if data is None:
         return None
-    command = f"tern train {fleet_words}"
+    verb = "train"
+    has_classes = False
     if data in datasets.TABLES:
-        command = f"tern collect {fleet_words}"
+        verb = "collect"
+    elif datasets.own.is_file(data):  # the command finds a model that suits its labels
+        if not datasets.own.load(data).schema.label:
+            verb = "collect"
+    else:
+        has_classes = _has_class_numbers(data)
+    command = f"tern {verb} {fleet_words}"
     if data != _DATA:
-        command += f" --data {data}"
-    if _has_class_numbers(data):
+        command += f" --data {shlex.quote(data)}"
+    for name in parts.SELECTION:
+        value = made.get(name)
+        judges = verb == "train" or name != "held_out"
+        if value is not None and judges:
+            command += f" {flag(name)} {shlex.quote(str(value))}"
+    if has_classes:
         command += " --model softmax"
     if made["unit"] != "device":
         command += f" --unit {made['unit']}"
@@ -237,13 +263,18 @@ def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, 
         store = broker_store or directory / store_file.NAME
     else:
         _set_defaults(args)
-        unit = parse_unit(args.unit)
-        clients = _Clients(limits=_limits(args), dataset=_dataset(args), unit=unit)
+        new_clients = _Clients(
+            holdings=_holdings(args),  # sets the number of clients
+            limits=_limits(args),
+            unit=parse_unit(args.unit),
+        )
+        _require_enough(args.boards, new_clients.holdings.clients)
         directory = directory or run_directory.new_directory()
         store = broker_store or directory / store_file.NAME
         board_folders = board_directories(directory, args.boards)
-        _provision(args, store, board_folders, clients)
-        made_options = {name: getattr(args, name) for name in _MADE}
+        _provision(store, board_folders, new_clients)
+        made_options: dict[str, Any] = {name: getattr(args, name) for name in _MADE}
+        made_options[_OWNERS] = list(new_clients.holdings.names)
         run_directory.write_json(
             board_folders[0].parent / _MADE_NAME, made_options, afterwards="then emulate it again"
         )
@@ -265,11 +296,9 @@ def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
 
 
 def _set_defaults(args: argparse.Namespace) -> None:
-    """Set the options of new boards that the user has not given."""
+    """Set the options of new boards that the user has not given, but the number of clients."""
     defaults = {
         "data": None if args.program else _DATA,
-        "clients": args.boards if args.program else 1000,
-        "records": 1,
         "unit": "device",
         "budget": _AMPLE,
     }
@@ -286,50 +315,85 @@ def _limits(args: argparse.Namespace) -> Policy:
     return Policy(budget, budget)
 
 
-def _dataset(args: argparse.Namespace) -> datasets.Dataset | datasets.Table | None:
-    """Return the data set whose records the clients get; None if a program collects records.
+def _holdings(args: argparse.Namespace) -> Holdings:
+    """Return which client gets which records, and set the options --clients and --records.
 
-    Raises UsageError if it is too small.
+    Clients are the owners of the records, or else get `--records` of them each, at random. Raises
+    UsageError if there are too few clients or records.
     """
     if args.program:
-        return None
-    dataset = datasets.held(args.data)
-    findings.warn_of(findings.of_run(args.data, datasets.EVERYTHING), args.data, warn)
-    most_clients = len(dataset.training) // args.records  # with so many records each
+        # Boards with a user's program record their own data. Each client still needs one record on
+        # file, of a feature and a label, which is never read.
+        args.clients = args.boards
+        return Holdings(np.zeros((args.boards, 2), np.int16), np.arange(args.boards))
+
+    selection = parts.selection_of(args)
+    data = datasets.held(args.data, selection)
+    findings.warn_of(findings.of_run(args.data, selection), args.data, warn)
+    holdings = parts.owned(data, args.records)
+    if holdings is not None:
+        return _of_owners(args, holdings)
+
+    args.records = args.records or 1
+    most_clients = len(data.training) // args.records  # with so many records each
+    if args.clients is None:
+        args.clients = min(_CLIENTS, most_clients)
     bound = f"at most {most_clients}, by the records of {args.data}"
     require(args.clients <= most_clients, "clients", bound, args.clients)
-    return dataset
+    rows = dealt_records(data, args.clients, args.records, _SEED)
+    return Holdings(rows, np.arange(len(rows)), args.records)
+
+
+def _of_owners(args: argparse.Namespace, holdings: Holdings) -> Holdings:
+    """Return what the owners get that are clients, and set their number.
+
+    holdings: the records of all owners. Raises UsageError if there are fewer owners than clients, or
+    than boards.
+    """
+    owners = holdings.clients
+    if args.clients is None:
+        args.clients = owners
+    bound = f"at most {owners}, the devices that {args.data} names"
+    require(args.clients <= owners, "clients", bound, args.clients)
+    return holdings.of_first(args.clients)
 
 
 @dataclass(frozen=True)
 class _Clients:
     """What the clients of new boards get.
 
-    dataset: the source of their records; None if a program collects them. limits: of a client's privacy
-    budget. unit: how many consecutive records a guarantee protects; 0: all of a client.
+    holdings: their records. limits: of a client's privacy budget. unit: how many consecutive records
+    a guarantee protects; 0: all of a client.
     """
 
-    dataset: datasets.Dataset | datasets.Table | None
+    holdings: Holdings
     limits: Policy
     unit: int
 
 
-def _provision(
-    args: argparse.Namespace, store: Path, boards: list[Path], clients: _Clients
-) -> None:
+def _require_enough(boards: int, clients: int) -> None:
+    """Raise UsageError if there are more boards than clients."""
+    if boards > clients:
+        text = f"{boards} boards for {counted(clients, 'client')} leave some boards without one"
+        raise UsageError(text, hint=f"use {counted(clients, 'board')} or fewer")
+
+
+def _provision(store: Path, boards: list[Path], new_clients: _Clients) -> None:
     """Make the files of new boards, and put the keys of their clients into a store.
 
-    boards: their directories. Each gets the same number of clients.
+    boards: their directories, among which the clients are divided evenly.
     """
-    # Boards with a user's program record their own data. Each client still needs one record on
-    # file, of a feature and a label, which is never read.
-    rows = np.zeros((args.boards, 2), np.int16)
-    each = 1  # records of a client
-    if clients.dataset is not None:
-        each = args.records
-        rows = dealt_records(clients.dataset, args.clients, each, _SEED)
+    holdings = new_clients.holdings
+    clients = np.arange(holdings.clients)
     with Store(store, beside=True) as opened:  # a run may be waiting for these keys
-        provision_fleet(opened, boards, rows, clients.limits, each, clients.unit)
+        provision_fleet(
+            opened,
+            boards,
+            rows=holdings.records[holdings.all_positions(clients)],
+            policies=new_clients.limits,
+            each=holdings.counts(clients).tolist(),
+            unit=new_clients.unit,
+        )
 
 
 def _require_the_same(args: argparse.Namespace, directory: Path) -> None:

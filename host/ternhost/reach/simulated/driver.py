@@ -10,7 +10,7 @@ report some, and k that of the values that each of them reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -130,6 +130,26 @@ def _weights(question: Question) -> npt.NDArray[np.int64]:
     return parameters
 
 
+def _by_group(
+    groups: Iterable[Positions], compute: Callable[[Positions], vectorised.Array]
+) -> vectorised.Array:
+    """Compute rows for clients in groups; return all rows in the order of the clients.
+
+    groups: positions of clients, each of them in one group. compute: returns a row for each client
+    of a group.
+    """
+    positions, parts = [], []
+    for members in groups:
+        positions.append(members)
+        parts.append(compute(members))
+    if len(parts) == 1:  # its clients are in order
+        return parts[0]
+    rows = np.concatenate(parts)
+    in_order = np.empty_like(rows)
+    in_order[np.concatenate(positions)] = rows
+    return in_order
+
+
 class _CohortRound(NamedTuple):
     """A cohort in a round: clients that are asked the same question."""
 
@@ -196,8 +216,8 @@ class SimulatedDriver(Driver):
     ) -> RoundResult | None:
         """Draw and count the reports of a round, and return its result; None after `stop`.
 
-        The draws depend only on the seed, the round and the cohort. For gradients, each client must
-        have one record; local training and sums use all records of a client.
+        The draws depend only on the seed, the round and the cohort. Of its records, a client uses
+        those that a device would use in this round (wire.md).
 
         number: the number of the round. on_progress: is called after each part of the clients.
         Raises RefusedError for a card whose epsilon cannot be certified, and UsageError for a
@@ -286,7 +306,13 @@ class SimulatedDriver(Driver):
         question: what the clients are asked, which decides how much memory each of them needs.
         """
         # Each client needs memory for its records, and in local training for weights of its own.
-        width = self.holdings.each * self.holdings.width
+        records = self.holdings.each
+        uses_all_records = (
+            question.model in wire.TRAININGS or cards.decode(question.card).shape == cards.SUM
+        )
+        if not uses_all_records:
+            records = min(records, wire.MAX_BATCH)
+        width = records * self.holdings.width
         if question.model in wire.TRAININGS:
             width = max(width, values_of(question))
         step = lanes_at_a_time(width)
@@ -315,7 +341,7 @@ class SimulatedDriver(Driver):
             chosen = vectorised.choose(lanes, values_of(question), question.k)
             if card.shape == cards.SUM:
                 return chosen, self._sums(cohort, clients, chosen)
-            inputs = self._inputs(question, card, clients, chosen)
+            inputs = self._inputs(cohort, clients, chosen)
         except ValueError as error:
             raise UsageError(f"this round cannot be sent to devices: {error}") from error
 
@@ -346,7 +372,7 @@ class SimulatedDriver(Driver):
         lanes = cohort.lanes(clients)  # random bits for each client
         rotations = vectorised.projection.random_signs(card, lanes)
         try:
-            values = self._inputs(cohort.question, card, clients, chosen=None)
+            values = self._inputs(cohort, clients, chosen=None)
         except ValueError as error:
             raise UsageError(f"this round cannot be sent to devices: {error}") from error
         drawn = vectorised.projection.draw(card, lanes, values, rotations)
@@ -364,21 +390,21 @@ class SimulatedDriver(Driver):
         """
         question = cohort.question
         card = cohort.card
-        rows = self.holdings.rows(clients)  # n x records x columns
         parameters = ModelParameters(question.model, _weights(question), question.exponent)
-        # The exact totals of each client; the noise comes afterwards.
-        totals = vectorised.sums.sums(
-            card, parameters, rows, question.range, categories=question.classes
-        )
+
+        def totals_of(members: Positions) -> vectorised.Array:
+            """Return the exact totals of clients that hold equally many records."""
+            rows = self.holdings.rows(clients[members])  # members x records x columns
+            return vectorised.sums.sums(
+                card, parameters, rows, question.range, categories=question.classes
+            )
+
+        totals = _by_group(self.holdings.groups(clients), totals_of)  # the noise comes afterwards
         chosen_totals = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
         return vectorised.sums.symbols(card, cohort.lanes(clients), chosen_totals)
 
     def _inputs(
-        self,
-        question: Question,
-        card: cards.Card,
-        clients: Positions,
-        chosen: npt.NDArray[np.uint8] | None,
+        self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8] | None
     ) -> Fixed:
         """Return the values of each client, without noise, from which it draws its symbols: n x k.
 
@@ -388,39 +414,73 @@ class SimulatedDriver(Driver):
         clients: the positions of the n clients. chosen: which of its values each client reports,
         n x k; None for all. Raises ValueError if the clients' records do not fit the question.
         """
-        model = question.model
-        if model in wire.COLLECTIONS:
-            return self._collected(question, clients, chosen)
-        if model == wire.SOFTMAX:
-            return self._predictions(question, card, clients)
-        if model in wire.TRAININGS and chosen is not None:
+        question = cohort.question
+        if question.model in wire.COLLECTIONS:
+            return self._collected(cohort, clients, chosen)
+        if question.model == wire.SOFTMAX:
+            return self._predictions(cohort, clients)
+        if question.model in wire.TRAININGS and chosen is not None:
             return self._training(question, clients, chosen)
-        # The gradients of a linear or binary model, or of one with several classes.
+        return self._gradients(cohort, clients, chosen)
+
+    def _gradients(
+        self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8] | None
+    ) -> Fixed:
+        """Return the mean gradient of each client over the batch whose turn it is: n x k.
+
+        clients: the positions of the n clients. chosen: which of the values each of them reports,
+        n x k; None for all. Raises ValueError for another model, or if records do not fit it.
+        """
+        question = cohort.question
+        model = question.model
         is_binary = model <= wire.SVM  # the codes of models with one weight per feature
-        is_gradient = is_binary or model == wire.SOFTMAX_GRADIENT
-        has_one_record = self.holdings.each == 1  # each client
-        if not has_one_record or not is_gradient:
-            raise ValueError("simulated clients train locally, or have one record each")
-        records = self.holdings.rows(clients)[:, 0]  # n x columns: the single record of each
+        if not is_binary and model != wire.SOFTMAX_GRADIENT:
+            raise ValueError("no gradient of this model")
         weights = _weights(question)
-        if is_binary:
-            parameters = ModelParameters(model, weights, question.exponent)
-            return vectorised.gradients(parameters, records, chosen, range_=question.range)
-        return vectorised.softmax_gradients(
-            weights, question.exponent, records, range_=question.range, chosen=chosen
-        )
+
+        # As tern.gradient chooses them: batches follow each other, round by round, and begin again
+        # after the last record of a client.
+        counts = self.holdings.counts(clients)
+        sizes = np.minimum(counts, question.batch or wire.MAX_BATCH)
+        firsts = (cohort.number - 1) % counts * sizes % counts
+
+        def gradients_of(members: Positions) -> Fixed:
+            """Return the gradients of clients whose batches are of one size."""
+            size = int(sizes[members[0]])
+            batches = self.holdings.batches(clients[members], firsts[members], size)
+            records = batches.reshape(-1, self.holdings.width)
+            coordinates = None
+            if chosen is not None:
+                coordinates = chosen[members]
+            if is_binary:
+                parameters = ModelParameters(model, weights, question.exponent)
+                return vectorised.gradients(
+                    parameters, records, coordinates, batch=size, range_=question.range
+                )
+            return vectorised.softmax_gradients(
+                weights,
+                question.exponent,
+                records,
+                batch=size,
+                range_=question.range,
+                chosen=coordinates,
+            )
+
+        groups = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        return _by_group(groups, gradients_of)
 
     def _collected(
-        self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8] | None
+        self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8] | None
     ) -> Fixed:
         """Return the attributes of each client that the question collects: n x k.
 
         For example the answers to some questions of a survey. clients: the positions of the n
         clients. chosen: which of them each client reports, n x k; None for all of them.
         """
+        question = cohort.question
         # The parameters of the question are flags, which say what columns of a record to collect.
         columns = np.flatnonzero(_weights(question))
-        records = self.holdings.rows(clients)[:, 0]  # a single one of each client
+        records = self.holdings.turns(clients, cohort.number)  # a single one of each client
         attributes = records[:, columns]
         if question.range and question.model == wire.VALUES:
             # Values up to 2**-range become values up to 1, and larger ones are clipped to 1.
@@ -430,15 +490,19 @@ class SimulatedDriver(Driver):
             return attributes
         return np.take_along_axis(attributes, chosen.astype(np.intp), axis=1)
 
-    def _predictions(self, question: Question, card: cards.Card, clients: Positions) -> Fixed:
-        """Predict the class of each client's record (n x 1), or the probabilities of all classes."""
-        records = self.holdings.rows(clients)[:, 0]
+    def _predictions(self, cohort: _CohortRound, clients: Positions) -> Fixed:
+        """Predict the class of each client's record (n x 1), or the probabilities of all classes.
+
+        The record of a client with several is the one whose turn it is.
+        """
+        question = cohort.question
+        records = self.holdings.turns(clients, cohort.number)
         features = records[:, :-1]  # the last column is the label
         parameters = _weights(question)
         exponent = question.exponent
         if is_label(question):
             return vectorised.labels(parameters, exponent, features).reshape(-1, 1)
-        return vectorised.probabilities(parameters, exponent, features, card.grid_bits)
+        return vectorised.probabilities(parameters, exponent, features, cohort.card.grid_bits)
 
     def _training(
         self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8]
@@ -450,15 +514,17 @@ class SimulatedDriver(Driver):
         reported. clients: the positions of the n clients. chosen: which weights each of them
         reports, n x k.
         """
-        rows = self.holdings.rows(clients)  # n x records x columns
         epochs, rate, tau = question.local  # the learning rate is 2**-rate
-        records_of_client = self.holdings.each
-        batch = question.batch
-        if not batch:  # 0 stands for all records at once
-            batch = records_of_client
-        batch = min(batch, records_of_client, wire.MAX_BATCH)
         parameters = ModelParameters(trained(question.model), _weights(question), question.exponent)
-        moved = vectorised.train_locally(parameters, rows, epochs, batch, rate)
-        tau_of_client = np.full(len(rows), tau)  # the same for all
+
+        def moved_of(members: Positions) -> vectorised.Array:
+            """Return how far the weights of clients moved that hold equally many records."""
+            rows = self.holdings.rows(clients[members])  # members x records x columns
+            record_count = rows.shape[1]
+            batch = min(question.batch or record_count, record_count, wire.MAX_BATCH)
+            return vectorised.train_locally(parameters, rows, epochs, batch, rate)
+
+        moved = _by_group(self.holdings.groups(clients), moved_of)
+        tau_of_client = np.full(len(clients), tau)  # the same for all
         moves = vectorised.shares(moved, tau_of_client)
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)

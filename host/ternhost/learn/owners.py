@@ -1,0 +1,84 @@
+"""Gives the clients of a run the records of their owners, and says what the user should know of it.
+
+An owner is a device that the data name, by the column of --by. Each client of a run is one of them.
+"""
+
+from dataclasses import dataclass
+
+from ternhost.datasets import Dataset, Indices, Table
+from ternhost.datasets.holdings import Holdings, counts_of_owners, of_owners
+from ternhost.errors import UsageError
+from ternhost.text import counted
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Records that are given to their owners, and what to tell the user of that, in lines."""
+
+    holdings: Holdings
+    notes: tuple[str, ...] = ()
+
+
+def bound_on_records(data: Dataset | Table | None, positions: Indices, named: int | None) -> int:
+    """Return the most records of a device: the number that the user named, or that the data have.
+
+    data: records with owners; None, or records without, have no such number: then it is 0.
+    positions: those of the records that devices hold.
+    """
+    if named is not None:
+        return named
+    if data is None or data.owners is None:
+        return 0
+    return int(counts_of_owners(data, positions).max(initial=1))
+
+
+def bound_note(data: Dataset | Table | None, bound: int, named: int | None) -> tuple[str, ...]:
+    """Return a line about a bound on records that the user has not named, but the data have.
+
+    bound: as of `bound_on_records`. named: the number that the user named.
+    """
+    if named is not None or data is None or data.owners is None:
+        return ()
+    records = counted(bound, "record")
+    return (
+        f"a device has at most {records}: so many has one in {data.name}; "
+        "--records names a public bound instead",
+    )
+
+
+def to_owners(
+    data: Dataset | Table, positions: Indices, clients: int | None, most: int | None = None
+) -> Owned:
+    """Give records to the clients of a run: client i gets those of the i-th owner that has any.
+
+    data: records with owners. positions: those of the records to give. clients: how many there are;
+    None: as many as there are owners. most: a public bound on the records of a client; further ones
+    are left out.
+    Raises UsageError if there are more clients than owners.
+    """
+    holdings = of_owners(data, positions, most)
+    owners = holdings.clients
+    if clients is not None and clients > owners:
+        text = (
+            f"{data.name} has records of {counted(owners, 'device')}, and the fleet has {clients:,}"
+        )
+        raise UsageError(text, hint=f"use a fleet of {owners}, such as --fleet simulated:{owners}")
+    notes = []
+    if clients is not None and clients < owners:
+        notes.append(
+            f"the first {clients:,} of the {owners:,} devices of {data.name} take part: "
+            "the fleet has no more"
+        )
+        holdings = holdings.of_first(clients)
+    left_out = _count_of_first(data, positions, holdings.clients) - len(holdings.order)
+    if left_out:
+        records = counted(left_out, "record")
+        notes.append(
+            f"{records} of {data.name} left out: a device has at most {most:,} (--records)"
+        )
+    return Owned(holdings, tuple(notes))
+
+
+def _count_of_first(data: Dataset | Table, positions: Indices, clients: int) -> int:
+    """Return how many of the records at these positions belong to the first owners with any."""
+    return int(counts_of_owners(data, positions)[:clients].sum())
