@@ -338,6 +338,7 @@ def export_lines(header, delimiter, scales):
     [
         ("Timestamp(ms),Current(uA),D0", ",", (1e3, 1e6, None)),
         ("Time [s];I [mA];V [mV];trigger", ";", (1, 1e3, 1e3)),
+        ("Export of 3 November\nTime [s];I [mA];V [mV];trigger", ";", (1, 1e3, 1e3)),
     ],
 )
 def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header, delimiter, scales):
@@ -349,9 +350,10 @@ def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no samples"),
+        ("", "no records"),
+        ("time_s,current_a,voltage_v,marker\n1,2,3,0\n", "a single sample"),
         ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
-        ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "must have numbers only"),
+        ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "line 2, column current_a"),
         ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],
 )

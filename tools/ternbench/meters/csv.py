@@ -1,11 +1,11 @@
-"""Reads the recording of any instrument from a CSV file that its own program exported.
+"""Reads the recording of any instrument from a table that its own program exported.
 
 The file has columns of time, current and marker, and mostly one of voltage. Its header names them
 and their units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`.
 """
 
-import csv
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ternbench.meters.recording import Recording
 from ternbench.traces import Trace
+from ternhost.datasets import reading
 from ternhost.errors import UsageError
 
 # Prefixes of units. Both Unicode characters are in use: the micro sign and the Greek letter.
@@ -30,9 +31,9 @@ _UNIT = re.compile(r"[(\[_ ]\s*([munµμ]?)([sAV]|sec|seconds|amps?|volts?)\s*[)
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the file: its position, and its unit in seconds, amperes or volts, such as 1e-3."""
+    """A column of the file: its name, and its unit in seconds, amperes or volts, such as 1e-3."""
 
-    position: int
+    name: str
     unit: float
 
 
@@ -52,10 +53,10 @@ def read(path: Path, volts: float | None = None) -> Trace:
     volts: of the supply, for a file without a column of it. Raises UsageError for a file that lacks
     a column, or has cells that are not numbers.
     """
-    header, *rows = _rows(path)
-    columns = _find_columns(header)
+    table = reading.read(path)
+    columns = _find_columns(table.columns)
     if "time" not in columns or "current" not in columns:
-        text = f"{path}: no column of time or of current among {', '.join(header)}"
+        text = f"{path}: no column of time or of current among {', '.join(table.columns)}"
         hint = "name them in the first row, with units: time_s,current_a,voltage_v,marker"
         raise UsageError(text, hint)
     if "voltage" not in columns and volts is None:
@@ -65,16 +66,14 @@ def read(path: Path, volts: float | None = None) -> Trace:
     if "marker" not in columns:
         hint = "record the board's marker pin as a digital input"
         raise UsageError(f"{path} has no marker", hint)
+    if len(table) < 2:
+        raise UsageError(f"{path} has a single sample", hint="export a whole recording")
 
     values = {}
-    try:
-        for quantity, column in columns.items():
-            numbers = [float(row[column.position]) for row in rows]
-            values[quantity] = np.array(numbers) * column.unit
-    except (ValueError, IndexError) as error:
-        raise UsageError(f"{path}: every row must have numbers only ({error})") from error
+    for quantity, column in columns.items():
+        values[quantity] = table.numbers(column.name) * column.unit
     if "voltage" not in values:
-        values["voltage"] = np.full(len(rows), volts or 0.0)
+        values["voltage"] = np.full(len(table), volts or 0.0)
     return Trace(
         seconds=values["time"] - values["time"][0],
         amperes=values["current"],
@@ -83,35 +82,17 @@ def read(path: Path, volts: float | None = None) -> Trace:
     )
 
 
-def _rows(path: Path) -> list[list[str]]:
-    """Return the rows of a file, the header first and at least two others, each a list of cells.
-
-    Raises UsageError if the file cannot be read or has fewer rows.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
-    first_lines = "".join(lines[:2])
-    # The delimiter is the one that is most frequent in the header and the first row.
-    delimiter = max(",;\t", key=first_lines.count)
-    rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
-    if len(rows) < 3:  # the header and two samples
-        raise UsageError(f"{path} holds no samples")
-    return rows
-
-
-def _find_columns(header: list[str]) -> dict[str, Column]:
+def _find_columns(header: Sequence[str]) -> dict[str, Column]:
     """Return the columns that a header names, by quantity: "time", "current", "voltage" and "marker".
 
     Of several columns of a quantity the first counts. A quantity without a column is left out.
     """
     columns: dict[str, Column] = {}
     for quantity, pattern in _PATTERNS.items():
-        for position, title in enumerate(header):
-            if pattern.search(title.strip()):
+        for title in header:
+            if pattern.search(title):
                 unit = 1.0 if quantity == "marker" else _unit_in(title)
-                columns[quantity] = Column(position, unit)
+                columns[quantity] = Column(title, unit)
                 break
     return columns
 
@@ -121,7 +102,7 @@ def _unit_in(title: str) -> float:
 
     It is 1 for a title without a unit.
     """
-    match = _UNIT.search(title.strip())
+    match = _UNIT.search(title)
     if match is None:
         return 1.0
     # The pattern ignores case: "MA" and "UA" are milliampere and microampere.
