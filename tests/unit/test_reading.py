@@ -117,6 +117,10 @@ def test_two_columns_of_one_name_are_refused(refusal):
     assert "table.csv, line 2 names several columns 'a'" in message
 
 
+def test_a_first_row_whose_other_cells_are_missing_is_no_title(read):
+    assert read("walk,,\nrun,1,2\nwalk,3,4\n").texts("x0") == ["walk", "run", "walk"]
+
+
 def test_one_column_with_decimal_commas_is_not_taken_for_two(refusal):
     """It could be two columns of whole numbers below a title, too."""
     assert "table.csv, line 1 " in refusal("x\n" + "1,5\n2,25\n" * 30).message

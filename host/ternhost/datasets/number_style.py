@@ -152,7 +152,10 @@ def styles_of(cell: str) -> list[NumberStyle]:
 
 def is_number(cell: str) -> bool:
     """Return whether a cell is a number in some style."""
-    return bool(styles_of(cell))
+    if not _PERHAPS_NUMBER.fullmatch(cell):
+        return False
+    is_plain = any(style.is_plain(cell) for style in _UNGROUPED)
+    return is_plain or any(style.is_grouped(cell) for style in _GROUPED)
 
 
 def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:

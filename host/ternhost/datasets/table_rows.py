@@ -150,18 +150,21 @@ class _Columns:
         position = 0
         while position < len(head) - 1 and self._is_title(head[position].cells):
             position += 1
+        titles = head[:position]
         unfit = position
         while unfit < len(head) and not self._fits(head[unfit].cells):
             unfit += 1
-        if unfit > position:
-            before_names = unfit < len(head) - 1 and _is_header(
-                head[unfit].cells, head[unfit + 1 :]
-            )
-            if not before_names:
-                raise self._wrong_header(head[position])
         rows = list(head[unfit:])
-        if position and self._may_be_one_column(rows):
-            raise self._wrong_header(head[position - 1])
+        if _is_header(rows[0].cells, rows[1:]) and len(rows) > 1:
+            return rows
+        if unfit > position:
+            raise self._wrong_header(head[position])
+        for title in titles:
+            # Without names below, a line with all separators is a row whose other cells are missing.
+            if self._fits(title.cells):
+                return list(head[head.index(title) :])
+        if titles and self._may_be_one_column(rows):
+            raise self._wrong_header(titles[-1])
         return rows
 
     def _may_be_one_column(self, rows: Sequence[Row]) -> bool:
