@@ -5,7 +5,7 @@ import pytest
 import rig
 
 from ternhost.datasets import own
-from terntools.boards import mpy, records
+from terntools.boards import api, mpy, records
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
@@ -68,3 +68,15 @@ def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):
     expected = np.concatenate([first, second, appended])
     assert own.load(output).records().tolist() == expected.tolist()
     assert output.stat().st_mode & 0o077 == 0, "its owner alone may read it"
+
+
+def test_a_program_adds_records_reads_them_and_removes_them(port, tmp_path):
+    """`terntools.boards.api.records` does for a program what `tern board records` does."""
+    rows = rows_of(1, count=20)
+    assert api.records(port, add=rows).added == 20
+
+    cleared = api.records(port, clear=True, output=tmp_path / "all.csv")
+
+    assert (cleared.count, cleared.features, cleared.cleared) == (20, 28, True)
+    assert own.load(tmp_path / "all.csv").records().tolist() == rows.tolist()
+    assert api.records(port).count == 0

@@ -11,7 +11,8 @@ from spec.files import uf2_file
 
 from ternhost import cache
 from ternhost.errors import NO_DEVICE, OK, DeviceError
-from terntools.boards import repl, up
+from ternhost.reach.ports import names
+from terntools.boards import api, repl, up
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.policy import policy
 from terntools.emulators.pico import FIRMWARE, boot_pico
@@ -84,6 +85,25 @@ def test_up_goes_on_after_a_kill_and_a_power_cut_until_nothing_is_left_to_do(
     assert (third["clients"], third["epsilon_left"]) == (1, 100.0), "nothing is spent"
     assert fourth["changed"] is False
     assert fourth["deployed"] == fourth["provisioned"] == []
+
+
+@pytest.mark.slow
+def test_the_only_board_is_brought_up_from_its_boot_loader_by_a_program(box, monkeypatch):
+    """A Pico in its boot loader has no port, so `auto` stands for the port that it gets."""
+    with boot(box) as board:
+
+        def ports():
+            """The ports with a board: none before it is flashed."""
+            if (box / "volume" / "INFO_UF2.TXT").exists():
+                return []
+            return [names.Device(board.url, names.RP2, "Pico", "2e8a:0005", None)]
+
+        monkeypatch.setattr(names, "find", ports)
+        options = api.MemberOptions(7, "flights", store=str(box / "store.sqlite"))
+        up = api.up("auto", options, firmware=box / "firmware.uf2", volume=box / "volume")
+
+    assert (up.port, up.device, up.flashed, up.changed) == (board.url, 7, True, True)
+    assert up.hello.clients == 1
 
 
 def make_plan(folder, port):

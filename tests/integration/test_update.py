@@ -23,7 +23,7 @@ from ternhost.provision import keys
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
-from terntools.boards import program, update_command
+from terntools.boards import api, program, update_command
 from terntools.boards import update as updating
 from terntools.boards.attach import write_network
 from terntools.emulators.unix_fleet import FIRMWARE, EmulatedBoard
@@ -186,6 +186,21 @@ def test_a_board_on_a_port_takes_one_update_after_the_other(field_board, tmp_pat
         field_board.kill()  # a power cut, after which the new program starts again
         assert name_of(field_board) == name
     assert kept(field_board.directory) == files_before
+
+
+def test_a_user_s_program_updates_a_board(field_board, tmp_path):
+    """`terntools.boards.api.update` does for a program what `tern board update` does."""
+    product = tmp_path / "product.py"
+    product.write_text(TAKES + source("new"))
+    options = api.UpdateOptions(
+        str(product), board=field_board.port, store=str(field_board.store), machine="emulated"
+    )
+
+    updated = api.update(None, options)
+
+    assert [board.state for board in updated.boards] == ["confirmed"]
+    assert not updated.failed
+    assert name_of(field_board) == "new"
 
 
 @pytest.mark.parametrize("text", ["raise ValueError\n", ""], ids=["raises", "ends"])

@@ -126,6 +126,13 @@ def test_a_name_that_is_no_utf8_keeps_its_bytes():
     assert "r\udcfcn".encode("ascii", PLAIN) == b"r\xfcn"
 
 
+def test_the_list_of_runs_is_a_table_that_fits_80_columns(printed):
+    headings, run, _footnote = printed("runs", columns=80).splitlines()
+    assert max(len(headings), len(run)) <= 80
+    for heading, cell in {"run": "first", "status": "finished", "learner": "direct"}.items():
+        assert run[headings.index(heading) :].startswith(cell)
+
+
 def test_long_words_stay_whole_and_tables_keep_their_columns():
     text = "name       1.25   a-path-of-a-file-that-is-long-and-whole   2,000"
     assert (

@@ -20,6 +20,7 @@ import warm
 from rich.console import Console
 from warm import TERN
 
+import ternhost
 from ternhost.cli import main as tern
 from ternhost.errors import OK, USAGE
 from ternhost.store.boards import BoardRow
@@ -104,6 +105,13 @@ def test_watch_once_prints_a_summary_of_the_newest_run_for_programs(served, caps
     assert (summary["run"]["rounds"], summary["rounds"]) == (3, 3)
     assert summary["fleet"]["states"] == {"online": 33, "offline": 7}
     assert summary["epsilon"]["left"] == 1.25
+
+
+def test_a_program_gets_the_summary_that_watch_prints(served):
+    summary = ternhost.fleet_summary(served)
+    assert summary.fleet.states == {"online": 33, "offline": 7}
+    assert (summary.run.rounds, summary.epsilon["left"]) == (3, 1.25)
+    assert "40 boards" in repr(summary)
 
 
 def test_a_missing_store_is_refused_and_one_without_a_run_is_shown(capsys):

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ternhost.command import add_command, add_option, print_result
-from ternhost.datasets import on_devices
 from ternhost.errors import OK, UsageError
 from ternhost.learn.judging import WORDS
+from ternhost.privacy.guarantee import rounded
 from ternhost.run import directory, guarantees
 from ternhost.run import result as results
-from ternhost.text import counted, visible
+from ternhost.text import columns_of, visible
 
 if TYPE_CHECKING:
     from ternhost.run.device_model import DeviceModel
 
 HEADING = "Learn"  # of tern --help
+_WIDE = 200  # columns of an output that is no terminal
 
 
 def add_parser(subparsers: Any) -> None:
@@ -52,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         return _show_model(args)
 
     runs = directory.list_runs(directory.existing_place(args.place))
-    lines = [visible(_line(entry)) for entry in runs]
+    columns = columns_of(sys.stdout) if sys.stdout.isatty() else _WIDE
+    lines = _lines(runs, columns)
     if not lines:
         lines = [f"no runs in {args.place}"]
     print_result({"runs": runs}, "\n".join(lines), args.json)
@@ -100,27 +105,74 @@ def _epsilon_for_life(of_class: guarantees.ClassGuarantees) -> float:
     return of_class.life.bounds.epsilon
 
 
-def _line(entry: dict[str, Any]) -> str:
-    """Describe a run in one line of the list.
+@dataclass(frozen=True)
+class _Row:
+    """What the table shows of a run, in words."""
 
-    entry: from `directory.list_runs`. It lacks "algorithm" if the run cannot be read.
+    name: str
+    began: str
+    status: str
+    learner: str
+    epsilon: str  # of the devices that lose most, in all runs so far
+    figure: str  # the first one that judges it
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> _Row:
+        """Return the row of a run. entry: from `directory.list_runs`, of a run that can be read."""
+        epsilon = ""
+        classes = sorted(guarantees.classes_of(entry), key=_epsilon_for_life)
+        if classes:
+            epsilon = rounded(_epsilon_for_life(classes[-1]))
+        figure = ""
+        for name, value in entry["figures"].items():
+            figure = f"{WORDS.get(name, name)} {value:.4f}"
+            break
+        return cls(
+            name=visible(entry["run"]),
+            began=time.strftime("%Y-%m-%d", time.localtime(entry["began"])),
+            status=entry["status"],
+            learner=visible(entry["algorithm"]),
+            epsilon=epsilon,
+            figure=figure,
+        )
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of the table, from the left to the right."""
+        return (self.name, self.began, self.status, self.learner, self.epsilon, self.figure)
+
+
+_HEADINGS = ("run", "began", "status", "learner", "epsilon", "result")
+_GAP = "  "  # between two columns
+
+
+def _lines(runs: Sequence[dict[str, Any]], columns: int) -> list[str]:
+    """Return the list of runs: as a table if it fits so many columns, else with two lines a run.
+
+    runs: from `directory.list_runs`. They lack "algorithm" if they cannot be read.
     """
-    if "algorithm" not in entry:
-        return f"{entry['run']:20} {entry['status']}"
+    rows = [_Row.of(entry) for entry in runs if "algorithm" in entry]
+    lines = []
+    if rows:
+        table = [_HEADINGS, *(row.cells for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        if sum(widths) + len(_GAP) * (len(widths) - 1) <= columns:
+            for cells in table:
+                padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+                lines.append(_GAP.join(padded).rstrip())
+        else:
+            for row in rows:
+                lines.append(f"{row.name}: {row.learner}, {row.status}")
+                epsilon = f"epsilon {row.epsilon}" if row.epsilon else ""
+                words = ", ".join(filter(None, (row.began, epsilon, row.figure)))
+                lines.append(f"{_GAP}{words}")
+        lines.append("epsilon: what a device may have lost in all its runs so far, at most")
 
-    # What it has done so far.
-    words = [counted(entry["rounds"], "round"), counted(entry["reports"], "report")]
-    classes = sorted(guarantees.classes_of(entry), key=_epsilon_for_life)
-    if classes:
-        class_with_largest_loss = classes[-1]
-        words += class_with_largest_loss.words()
-    for name, value in entry["figures"].items():
-        words.append(f"{WORDS.get(name, name)} {value:.4f}")
-
-    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
-    data = on_devices.in_words(entry["data"])
-    line = f"{entry['run']:20} {began}  {entry['status']:9}"
-    line += f"  {entry['algorithm']} on {data}, {entry['fleet']}: {', '.join(words)}"
-    if entry["resume"]:
-        line += f"; go on with: {entry['resume']}"
-    return line
+    # What needs a sentence.
+    for entry in runs:
+        name = visible(entry["run"])
+        if "algorithm" not in entry:
+            lines.append(f"{name}: {visible(entry['status'])}")
+        elif entry["resume"]:
+            lines += [f"{name} can go on with:", f"{_GAP}{visible(entry['resume'])}"]
+    return lines
