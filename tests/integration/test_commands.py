@@ -81,7 +81,7 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(tmp_path, start):
     """Emulated boards with a privacy budget of epsilon 4 spend 2 of it in a run. The fleet is ended
     and started again on the same folder: its boards have 2 left.
     """
-    words = ("--budget", 4, "--max-epsilon", 2, "--dir", tmp_path / "fleet")
+    words = ("--budget", 4, "--dir", tmp_path / "fleet")
     command, fleet, store = emulated_fleet(start, *words)
     run = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
     assert rig.tern(*run, *fleet, *store, cwd=tmp_path).json["reports"] == 80

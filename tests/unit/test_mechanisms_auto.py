@@ -21,7 +21,7 @@ def test_auto_takes_the_best_mechanism_and_gives_the_reason():
     bits. It makes a card, the certified table from which devices draw their reports, of the one
     with the least variance in the worst case, and its notes say why.
     """
-    design = mechanisms.design("auto", epsilon="2", bits=2)
+    design = mechanisms.design("auto", epsilon="2", levels=4)
     card = design.decode()
 
     assert card.symbols <= 4, "two bits"

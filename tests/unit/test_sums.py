@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+import ternhost
 from tern import card as cards
 from tern.sums import rho
 from ternhost import errors
@@ -93,15 +94,20 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("norm", "option", "kept", "less"),
-    [(2, "--rho", "0.025624", "0.025623"), (1, "--epsilon", "0.02565", "0.025649")],
+    ("norm", "measure", "kept", "less"),
+    [(2, "rho", "0.025624", "0.025623"), (1, "epsilon", "0.02565", "0.025649")],
 )
-def test_certify_accepts_what_a_sum_keeps_and_no_less(tern, files, norm, option, kept, less):
-    path = str(files[norm])
-    tern("card", "certify", path)
-    tern("card", "certify", path, option, kept)
-    assert kept in tern("card", "certify", path, option, less, code=errors.FAILED).out
-    tern("card", "certify", str(files[3 - norm]), option, "1", code=errors.USAGE)
+def test_certify_accepts_what_a_sum_keeps_and_no_less(files, norm, measure, kept, less):
+    card = ternhost.Card.load(files[norm])
+    assert card.certify(**{measure: kept}).certified
+    assert not card.certify(**{measure: less}).certified
+    with pytest.raises(UsageError):
+        ternhost.Card.load(files[3 - norm]).certify(**{measure: 1})
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_command_certifies_a_sum_at_its_own_claim(tern, files, norm):
+    tern("card", "certify", str(files[norm]))
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ def test_a_missing_store_is_refused_and_one_without_a_run_is_shown(capsys):
     """Wrong arguments of `tern watch` are refused. A store that has no run yet is none of them: it
     is watched until one begins.
     """
-    # No store is found, this one does not exist, and an interval must be above 0.
-    for words in (["--once"], ["nothing"], ["--every", "0"]):
+    # No store is found, or this one does not exist.
+    for words in (["--once"], ["nothing"]):
         assert tern(["watch", *words]) == USAGE
 
     with Store("empty.sqlite"):
@@ -153,7 +153,7 @@ def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served
     terminal, near = pty.openpty()
     rows, columns = 50, 40
     ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    command = [*TERN, "watch", "s.sqlite", "--every", "0.1"]
+    command = [*TERN, "watch", "s.sqlite"]
     with warm.Popen(command, stdout=near, stdin=subprocess.DEVNULL) as watching:
         text = read_until(terminal, "180 reports", "")
         assert tern([*SERVE, "--rounds", "5"]) == OK

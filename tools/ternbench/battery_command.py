@@ -27,15 +27,13 @@ def add_parser(actions: Any) -> None:
     sleeps = "; ".join(f"{name}: {', '.join(board['sleeps'])}" for name, board in boards.items())
     add_option(parser, "--chip", "kind of board", required=True, choices=tuple(boards))
     add_option(parser, "--every T", default="1h")
-    add_option(parser, "--capacity MAH", "capacity of the battery in mAh", 2000.0)
+    add_option(
+        parser, "--capacity MAH", "capacity of the battery, of lithium-ion at 3.7 V, in mAh", 2000.0
+    )
     text = f"kind of sleep ({sleeps}), or the current asleep, such as 90uA"
     add_option(parser, "--sleep HOW", text, battery.DEEP_SLEEP)
     phases = ", ".join(boards["esp32"]["phases"])
     add_option(parser, "--awake-ms PHASE=MS...", f"duration of a phase in milliseconds: {phases}")
-    add_option(parser, "--volts V", "voltage of the battery (default: 3.7)", type=float)
-    text = "share of the capacity that self-discharge loses in a month"
-    text += " (default: 0.025, lithium-ion)"
-    add_option(parser, "--self-discharge SHARE", text, type=float)
     add_option(parser, "--plot FILE.png")
 
 
@@ -60,12 +58,8 @@ def _times(settings: list[str]) -> dict[str, float]:
 
 def _run(args: argparse.Namespace) -> int:
     """Model the life of a battery by the options, and print the result, and draw it on request."""
-    require_positive(args, "capacity", "volts")
+    require_positive(args, "capacity")
     every = seconds_of(args.every, "every")
-    self_discharge = args.self_discharge
-    if self_discharge is not None and not 0 <= self_discharge < 1:
-        text = f"--self-discharge must be a share from 0 to below 1, not {self_discharge:g}"
-        raise UsageError(text)
     wakes = _wakes(args).with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity, every)
     result = _result(args, wakes, life)
@@ -78,11 +72,10 @@ def _run(args: argparse.Namespace) -> int:
 
 def _wakes(args: argparse.Namespace) -> Wakes:
     """Return the board's wakes and sleep, with the current asleep that --sleep names, if it is one."""
-    battery_figures = {"volts": args.volts, "self_discharge": args.self_discharge}
     microampere = _microampere(args.sleep)
     if microampere is None:
-        return battery.load(args.chip, args.sleep, **battery_figures)
-    wakes = battery.load(args.chip, **battery_figures)
+        return battery.load(args.chip, args.sleep)
+    wakes = battery.load(args.chip)
     return replace(wakes, sleep=microampere / 1000, sleep_source="given", longest=None)
 
 

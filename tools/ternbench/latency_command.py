@@ -9,7 +9,6 @@ from ternbench.cases import Case
 from ternhost import errors
 from ternhost.command import add_command, add_option
 from ternhost.learn import projections
-from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy import mechanisms
 from ternhost.words import HELP
 from terntools.boards import devices
@@ -40,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser, hidden: bool = False) -> None:
     hidden: the help shows only the board and --fleet.
     """
     case = Case()
-    models = tuple(LINEAR_MODELS)
     devices.add_board_or_fleet(parser, HELP["fleet"], "pico-emulated:1")
     add_option(
         parser,
@@ -49,16 +47,14 @@ def add_options(parser: argparse.ArgumentParser, hidden: bool = False) -> None:
         choices=mechanisms.NAMES,
         hidden=hidden,
     )
-    add_option(parser, "--epsilon E", default=case.epsilon, hidden=hidden)
     add_option(parser, "--d D", default=case.d, hidden=hidden)
     add_option(parser, "--k K", default=case.k, hidden=hidden)
-    add_option(parser, "--model", default=case.model, choices=models, hidden=hidden)
     add_option(parser, "--sessions DIR", default="sessions", hidden=hidden)
 
 
 def case_of(args: argparse.Namespace) -> Case:
     """Return the kind of report that the options describe. Raises UsageError."""
-    return Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
+    return Case(args.mechanism, d=args.d, k=args.k)
 
 
 def _run(args: argparse.Namespace) -> int:

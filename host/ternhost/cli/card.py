@@ -105,8 +105,6 @@ def _add_certify(actions: Any) -> None:
     text = f"{named.HELP}; or table of probabilities (.csv, .json): a row for each input, a column for an output"
     certify.add_argument("card", metavar="CARD|TABLE", help=text)
     add_option(certify, "--epsilon E", shown="the card's claim; a table's is only printed")
-    text = "rho of one report, of the card of a sum with Gaussian noise, which keeps no epsilon"
-    add_option(certify, "--rho R", text)
 
 
 def _add_show(actions: Any) -> None:
@@ -146,24 +144,16 @@ def run_certify(args: argparse.Namespace) -> int:
     micro_epsilon = None
     if args.epsilon is not None:
         micro_epsilon = parse_epsilon(args.epsilon)
-    micro_rho = None
-    if args.rho is not None:
-        micro_rho = parse_epsilon(args.rho, option="--rho")
     is_table = Path(args.card).suffix.lower() in matrix.FORMATS
-    if micro_rho and is_table:
-        raise UsageError("a table keeps an epsilon, not a rho", "give it as --epsilon")
-
     if is_table:
         result, reason = _certify_table(matrix.read(args.card), micro_epsilon)
     else:
-        result = cards.check(named.card_bytes(args.card), micro_epsilon, micro_rho)
+        result = cards.check(named.card_bytes(args.card), micro_epsilon)
         reason = result["reason"]
 
     verdict = "certified" if result["certified"] else "NOT certified"
     if args.epsilon:
         verdict += f" at epsilon {args.epsilon}"
-    elif micro_rho:
-        verdict += f" at rho {args.rho}"
     elif not is_table:
         verdict += " at its own claim"
     print_result(result, f"{args.card}: {verdict}: {reason}", args.json)

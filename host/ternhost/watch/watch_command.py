@@ -12,7 +12,7 @@ from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.extensions import EXTENSIONS, Export
 from ternhost.files import storage_errors, write_file
-from ternhost.options import flag, require, seconds_of
+from ternhost.options import flag
 from ternhost.run.directory import RUNS
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
@@ -22,6 +22,7 @@ from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import describe_round, summary_of
 
 HEADING = "Look"  # of tern --help
+_EVERY = 1.0  # seconds from one look at the store to the next
 
 Show = Callable[[Snapshot], None]
 
@@ -40,7 +41,6 @@ def add_parser(subparsers: Any) -> None:
     text = "name or directory of a run, or a store (default: the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
     add_option(parser, "--once", "show it once, and exit")
-    add_option(parser, "--every T", default="1")
     for export in exports:
         add_option(parser, f"{flag(export.name)} FILE", export.about)
 
@@ -50,8 +50,6 @@ def run(args: argparse.Namespace) -> int:
     if any(getattr(args, export.name) for export in _exports()):
         _write_files(args)
         return OK
-    seconds = seconds_of(args.every, "every")
-    require(0.1 <= seconds <= 3600, "every", "0.1 to 3600 seconds", args.every)
     with heeding_interrupts(), _showing(args) as show:
         try:
             for snapshot in _snapshots(args):
@@ -104,7 +102,7 @@ def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
             if args.once:
                 return
             # Wait for the next update, or until the reader of a pipe is gone.
-            sleep_while_read(seconds_of(args.every, "every"), sys.stdout)
+            sleep_while_read(_EVERY, sys.stdout)
 
 
 class _NewestReader:

@@ -22,7 +22,6 @@ from tern import frames, wire
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import DeviceError
-from ternhost.options import require, seconds_of
 from ternhost.reach.absence import describe as describe_absence
 from ternhost.reach.links import hello_request, read_hello
 from ternhost.reach.ports import names
@@ -43,8 +42,7 @@ _WINDOW = 10.0  # seconds over which rates are taken
 STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02  # seconds that bytes of the host may wait
 _ABOUT_LINES = f"""\
-Each frame gets a line, and the state one every {STATUS:g} seconds; with --quiet only the state.
-T of --every is the time from one request for the state to the next."""
+Each frame gets a line, and the state one every {STATUS:g} seconds; with --quiet only the state."""
 _CONTROL_BYTES = {2, 3, 4}  # Ctrl-B, Ctrl-C and Ctrl-D, by which MicroPython ends a program
 _TEMPERATURE = re.compile(r"; (-?[0-9]{1,4}) C$")  # at the end of a board's text
 
@@ -304,7 +302,6 @@ def add_parser(subparsers: Any) -> None:
     parser.epilog = f"{_ABOUT_LINES}\n\n{parser.epilog}"
     devices.add_board(parser)
     add_option(parser, "--seconds S", "end after S seconds (default: at Ctrl-C)", type=float)
-    add_option(parser, "--every T", default="2")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -313,8 +310,6 @@ def _run(args: argparse.Namespace) -> int:
     The exit code is NO_DEVICE if nothing was heard of a board that runs tern.
     """
     require_positive(args, "seconds")
-    seconds_between_requests = seconds_of(args.every, "every")
-    require(seconds_between_requests > 0, "every", "above 0", args.every)
     start = time.monotonic()
 
     def print_stamped(line: str) -> None:
@@ -325,7 +320,7 @@ def _run(args: argparse.Namespace) -> int:
     tell = print_stamped  # for each frame
     if args.quiet:
         tell = _ignore
-    monitor = Monitor(names.resolve(args.board), tell, seconds_between_requests, show=print_stamped)
+    monitor = Monitor(names.resolve(args.board), tell, show=print_stamped)
     # The monitor occupies the board's port, and has another one (its tap) for the user's host.
     print_line(f"other programs reach the board through {monitor.tap}", sys.stderr)
     until = None

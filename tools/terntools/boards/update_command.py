@@ -79,13 +79,11 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--module NAME...", text, choices=mpy.ON_DEMAND, dest="modules")
     add_option(parser, "--file FILE...", "also install this .py, .mpy or .json file", dest="files")
     add_option(parser, "--at-once N", "number of boards to update at once, after the first", 1)
-    add_option(parser, "--keep-going", "continue after a board that failed")
 
 
 _OPTIONS = (
     Option("machine", "", choices=tuple(program.MACHINES)),
     Option("at_once", "", type=int, default=1),
-    Option("keep_going", "", type=bool, default=False),
 )
 
 
@@ -98,8 +96,7 @@ class UpdateOptions:
     - broker: the directory of the broker; board: the only board, at a port. One of them is named
     - store: the file with the fleet's keys; None: the broker's
     - machine: the kind of the boards, such as "pico-w"; None: as in the store
-    - at_once: how many boards are updated at once, after the first; keep_going: also after one
-      that failed
+    - at_once: how many boards are updated at once, after the first
 
     Raises UsageError for values that make no sense.
     """
@@ -112,7 +109,6 @@ class UpdateOptions:
     modules: Sequence[str] = ()
     files: Sequence[str] = ()
     at_once: int = 1
-    keep_going: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for values that make no sense."""
@@ -200,7 +196,7 @@ class Updated:
         lines = [str(board) for board in self.boards]
         if self.left:
             boards = counted(self.left, "board")
-            lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
+            lines.append(f"left as they are, since one failed: {boards}")
         if self.asleep:
             asleep = ", ".join(map(str, self.asleep))
             lines.append(f"boards that sleep take no package, and were left out: {asleep}")
@@ -375,12 +371,12 @@ class _Update:
     async def _update_all(self) -> list[BoardUpdate]:
         """Update `self.devices`: the first alone, then --at-once at a time, until one fails.
 
-        With --keep-going, the others are updated all the same. Returns their results.
+        Returns their results.
         """
         results: list[BoardUpdate] = []
         waiting = self.devices
         has_failed = False
-        while waiting and (self._options.keep_going or not has_failed):
+        while waiting and not has_failed:
             count = 1  # a program that does not start then reaches one board only
             if results:
                 count = self._options.at_once

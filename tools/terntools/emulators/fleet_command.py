@@ -45,7 +45,7 @@ _DATA = "flights"  # by default
 _CLIENTS = 1000  # by default
 _SEED = 1  # assigns records to clients
 # Options with which new boards are made; the file _MADE_NAME keeps them.
-_MADE = ("data", *parts.SELECTION, "clients", "records", "unit", "budget", "delta", "max_epsilon")
+_MADE = ("data", *parts.SELECTION, "clients", "records", "unit", "budget", "delta")
 _MADE_NAME = "made.json"
 _OWNERS = "owners"  # in it, the names of the owners whose records the clients have, in order
 
@@ -81,7 +81,6 @@ def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
     add_option(emulate, "--budget E", shown=f"{_AMPLE}: ample for trials, it would protect nobody")
-    add_option(emulate, "--max-epsilon E", shown="the budget")
     add_option(emulate, "--unit UNIT", shown="device")
     add_option(emulate, "--delta D", shown="none: the budget adds up epsilon, and no rho")
     text = "folder of the boards; existing ones run again"
@@ -309,8 +308,8 @@ def _set_defaults(args: argparse.Namespace) -> None:
 
 def _limits(args: argparse.Namespace) -> Policy:
     """Return the limits of a client's privacy budget by the options. Raises UsageError."""
-    if args.max_epsilon or args.delta:
-        return policy(args.max_epsilon, args.budget, args.delta)
+    if args.delta:
+        return policy(None, args.budget, args.delta)
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
     return Policy(budget, budget)
 

@@ -15,7 +15,6 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.terminal import Progress
 from terntools.sessions import Session, SessionProgress
-from terntools.terminal import require_positive
 from terntools.testing import expectations, hil_report
 from terntools.testing.board_run import (
     FAILED,
@@ -121,7 +120,6 @@ def add_parser(subparsers: Any) -> None:
     text = "id of a board in the map (default: all that are connected)"
     parser.add_argument("boards", nargs="*", metavar="ID", help=text)
     add_option(parser, "--tests PATH...", "tests to run (default: those of tern)", type=Path)
-    add_option(parser, "--timeout S", "time limit of a board in seconds", TIMEOUT)
     add_option(parser, "--sessions DIR", default="sessions")
     text = "draw the figures of earlier runs, which are kept beside the map, and run nothing"
     add_option(parser, "--history", text)
@@ -136,7 +134,6 @@ def _run(args: argparse.Namespace) -> int:
     history = Path(args.hardware_map).with_suffix(".history.jsonl")
     if args.history:
         return _draw(history, args.json)
-    require_positive(args, "timeout")
 
     # Errors are reported before any board is tested, those of the history too.
     tests = tuple(args.tests or TESTS)
@@ -149,7 +146,7 @@ def _run(args: argparse.Namespace) -> int:
 
     session = Session(args.sessions)
     with SessionProgress(session) as progress:
-        plan = Plan(args.hardware_map, session.directory, tests, args.timeout)
+        plan = Plan(args.hardware_map, session.directory, tests, TIMEOUT)
         results = run(plan, args.boards, progress)
 
     records_by_board = _append_figures(history, results)

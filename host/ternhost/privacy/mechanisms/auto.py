@@ -141,8 +141,7 @@ def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple
 
 _D = Option("d", words.HELP["d"], int, "D", default=1)
 _K = Option("k", words.HELP["k"], int, "K", shown="all")
-_BITS = Option("bits", "most bits per value", float, "B", default=BITS)
-_OPTIONS = (optimal.OBJECTIVE, optimal.PRIOR, _D, _K, _BITS)
+_OPTIONS = (optimal.OBJECTIVE, optimal.PRIOR, _D, _K)
 AUTO = Mechanism(
     "auto",
     design,

@@ -409,13 +409,7 @@ TUNED = {
     GRADIENTS: {"objective": MEAN_SECOND_MOMENT, "prior": "small"},
     VALUES: {"objective": MEAN_SECOND_MOMENT, "prior": "uniform"},
 }
-_KNOTS = Option(
-    "knots", "number of knots of the table: 3, 5, 9, 17 or 33", int, "K", default=programme.KNOTS
-)
-_COORDINATES = Option(
-    "coordinates", "d / k, if a device reports k of d coordinates", float, "X", default=1.0
-)
-_OPTIONS = (OBJECTIVE, PRIOR, _KNOTS, _COORDINATES)
+_OPTIONS = (OBJECTIVE, PRIOR)
 OPTIMAL = Mechanism(
     "optimal",
     design,
