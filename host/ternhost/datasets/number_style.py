@@ -4,7 +4,6 @@ English tables write 1,234.5 where German ones write 1.234,5 and French ones 1 2
 read in one style, which follows from all its cells.
 """
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,10 @@ _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _PLAIN_NUMBERS = re.compile(r"[0-9+\-.eE\n]*")
 _PERHAPS_NUMBER = re.compile(rf"[+-]?[\d.,][\d.,{_BLANKS}]*{_EXPONENT}", re.A)
 _MAY_GROUP = re.compile(r",|\.\d{3}\.", re.A)  # in a column: there are more than decimal points
-_ENOUGH = 1000  # cells of a column tell its style
+_ONE_GROUP = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.A)  # may be 1234 or 1.234
+_FIRST_ROWS = 1000  # of a column that has decimal points only
+_ENOUGH_VOTES = 1000  # cells of a table tell its style, and
+_ENOUGH = 20  # cells of a column, of which others may tell another
 
 
 @dataclass(frozen=True)
@@ -168,13 +170,19 @@ def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
     texts = ["\n".join(cells) for cells in columns]  # in which marks are found quickly
     votes = Counter[str]()  # for either decimal mark
     has_open_commas = False
+    enough = max(_ENOUGH, _ENOUGH_VOTES // max(1, len(columns)))
     for cells, text in zip(columns, texts, strict=True):
+        votes_of_column = 0
         for cell in _telling(cells, text):
+            if _ONE_GROUP.fullmatch(cell):
+                has_open_commas = has_open_commas or COMMA in cell
+                continue
             decimals = {style.decimal for style in styles_of(cell)}
             if len(decimals) == 1:
                 votes.update(decimals)
-            elif decimals and COMMA in cell:
-                has_open_commas = True
+                votes_of_column += 1
+            if votes_of_column == enough:
+                break
     if votes[COMMA] == votes[POINT]:
         decimal = COMMA if has_open_commas and separator != COMMA else POINT
     else:
@@ -189,13 +197,13 @@ def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
 
 
 def _telling(cells: Sequence[str], text: str) -> Iterator[str]:
-    """Yield the first cells of a column with a point or a comma, which tell its style.
+    """Yield the cells of a column with a point or a comma, which tell its style.
 
     text: all cells. Cells with points are looked for in the first rows only, unless there are
     others, since decimal points are the rule.
     """
     if not _MAY_GROUP.search(text):
-        cells = cells[:_ENOUGH]
-    telling = (cell for cell in cells if COMMA in cell or POINT in cell)
-    numbers = (cell for cell in telling if _PERHAPS_NUMBER.fullmatch(cell))
-    return itertools.islice(numbers, _ENOUGH)
+        cells = cells[:_FIRST_ROWS]
+    for cell in cells:
+        if (COMMA in cell or POINT in cell) and _PERHAPS_NUMBER.fullmatch(cell):
+            yield cell
