@@ -218,7 +218,8 @@ ELSEWHERE = {
 WRONG_OF_PLANS = ({"learner": 3}, {"devices": "x"}, {"devices": [1.5]}, {"devices": True})
 WRONG_OF_PLANS += ({"goal": float("nan")}, {"runs": 1.5}, {"runs": 0}, {"workers": 0})
 WRONG_OF_PLANS += ({"on_progress": 3}, {"devices": 0}, {"devices": []}, {"workers": "x"})
-WRONG_OF_PLANS += ({"rounds": 2}, {"rounds": "1h"})
+WRONG_OF_PLANS += ({"rounds": 2}, {"rounds": "1h"}, {"on_progress": 0})
+WRONG_OF_PLANS += ({"on_progress": np.array([1, 2])},)
 
 
 @pytest.mark.parametrize("wrong", WRONG_OF_PLANS, ids=str)

@@ -74,7 +74,9 @@ def plan(
 
     Raises UsageError.
     """
-    tell = on_progress or (lambda message: None)
+    tell: Any = on_progress  # what a program without type checks may have handed over
+    if on_progress is None:
+        tell = _ignore
     run_count = arguments.whole(runs, "runs")
     if workers is not None:
         workers = arguments.whole(workers, "workers")
@@ -115,6 +117,10 @@ def plan(
     )
     result = one_report.plan(planned, tell)
     return PlanResult(tuple(one_report.text_lines(result)), result)
+
+
+def _ignore(_message: str) -> None:
+    """Do nothing with a line about progress."""
 
 
 def _of_learner(learner: OptionGroup) -> dict[str, Any]:
