@@ -5,6 +5,7 @@ report.
 """
 
 import runpy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import pytest
 from ternhost import errors
 from ternhost.errors import StorageError
 from ternhost.extensions import EXTENSIONS, Export, Extension
+from ternhost.options import option
 from ternhost.run.observer import Observer
 from ternhost.run.status import END
 from ternhost.store.store import Store
@@ -64,6 +66,21 @@ def test_a_file_that_defines_one_is_enough(purpose, tern):
 
 def test_without_it_its_option_is_unknown(tern):
     tern(*TRAIN, "--purpose", "science", code=errors.USAGE)
+
+
+@dataclass(frozen=True)
+class TakesAName:
+    store: str | None = option(None, "an option of an extension", metavar="X")
+
+
+def test_an_extension_must_not_declare_an_option_that_all_runs_have(tern):
+    class Taker(Extension):
+        name = package = "taker"
+        Options = TakesAName
+
+    with EXTENSIONS.lent("taker", Taker()):
+        refused = tern(*TRAIN, "--json", code=errors.USAGE).json
+    assert "--store" in refused["error"]
 
 
 class Diary(Observer):

@@ -16,13 +16,13 @@ from ternhost import options as fields
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import add_command, print_result, warn
 from ternhost.errors import UsageError
-from ternhost.extensions import option_classes
+from ternhost.extensions import EXTENSIONS, option_classes
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import option
 from ternhost.run import result as results
 from ternhost.run.begin import Place
-from ternhost.run.options import RunOptions, classes_of_run, default_fleet, names_of_run
+from ternhost.run.options import RunOptions, classes_of_run, default_fleet
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -40,7 +40,7 @@ _ABOUT_THE_RUN = (
     "epsilon",
     "run_epsilon",
 )
-_OF_RUN_AND_LEARNER = {"delta"}  # the run and its learner have the same value
+_OF_BOTH = "delta"  # an option that a run and its learner both have, with the same value
 
 
 @dataclass(frozen=True)
@@ -279,17 +279,30 @@ def parsed(
 
 
 def _require_own_names(options: RunOptions) -> None:
-    """Raise UsageError if the learner of a run has an option with the name of one that all runs have.
+    """Raise UsageError if a learner or an extension has an option with a name that all runs have.
 
-    The command line has one option of a name: the learner of a package would never get its value.
+    The command line has one option of a name: the one of the package would never get its value.
     """
+    of_all_runs = set()
+    for each in (RunOptions, Terms, PlaceOptions):
+        of_all_runs |= fields.names_of(each)
     learner = ALGORITHMS[options.algorithm]
-    of_all_runs = names_of_run() | fields.names_of(Terms) | fields.names_of(PlaceOptions)
-    taken = fields.names_of(learner.Options) & of_all_runs - _OF_RUN_AND_LEARNER
-    if taken:
-        flags = ", ".join(sorted(map(fields.flag, taken)))
-        text = f"the learner {learner.name} declares {flags}, which every run has already"
-        raise UsageError(text, hint="give the option another name in the learner's Options")
+    _require_free(f"the learner {learner.name}", learner.Options, of_all_runs - {_OF_BOTH})
+    for extension in EXTENSIONS.available():
+        if extension.Options is not None:
+            _require_free(f"the extension {extension.name}", extension.Options, of_all_runs)
+
+
+def _require_free(who: str, declares: Any, taken: Collection[str]) -> None:
+    """Raise UsageError if a dataclass declares an option with a name that is taken.
+
+    who: has the options, in words.
+    """
+    names = sorted(fields.names_of(declares) & set(taken))
+    if names:
+        flags = ", ".join(map(fields.flag, names))
+        text = f"{who} declares {flags}, which every run has already"
+        raise UsageError(text, hint="give the option another name in its Options")
 
 
 def _optional(args: argparse.Namespace, learners: Mapping[str, type[Learner]]) -> set[str]:
