@@ -177,6 +177,14 @@ def test_a_file_that_is_no_text_is_refused_with_its_line(refusal):
     assert "table.csv, line 2:" in refusal(b"a,b\n1,\x00\n2,3\n").message
 
 
+@pytest.mark.parametrize(
+    "start", [b"PK\x03\x04", b"\x1f\x8b\x08", b"\xd0\xcf\x11\xe0", b"%PDF\n\x90"]
+)
+def test_a_file_of_another_program_is_refused(refusal, start):
+    noise = random.Random(1).randbytes(3000)
+    assert "as text" in refusal(start + noise).hint
+
+
 def test_a_quote_that_is_not_closed_is_refused_with_its_line(refusal):
     rows = "1,fine\n" * 1000
     assert "table.csv, line 1002:" in refusal(f'a,note\n{rows}2,"open\n{rows}', "a").message

@@ -57,6 +57,7 @@ def decoded(data: bytes, path: Path | str) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
+        _require_text(data.decode("latin-1"), path)  # of other files this is the better message
         line = _line_of(data, error.start, encoding)
         wrong = error.object[error.start : error.start + 1].hex()
         raise UsageError(
@@ -65,6 +66,12 @@ def decoded(data: bytes, path: Path | str) -> str:
         ) from error
     text = text.removesuffix("\x1a")  # with which DOS ended texts
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    _require_text(text, path)
+    return text
+
+
+def _require_text(text: str, path: Path | str) -> None:
+    """Raise UsageError for a control character, which no table as text has, with its line."""
     control = _CONTROL.search(text)
     if control:
         line = text.count("\n", 0, control.start()) + 1
@@ -73,7 +80,6 @@ def decoded(data: bytes, path: Path | str) -> str:
             f"{path}, line {line}: the control character {code} is in no table",
             hint="is this a table as text? Save it as CSV, in UTF-8",
         )
-    return text
 
 
 def _encoding(data: bytes) -> str:
