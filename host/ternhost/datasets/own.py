@@ -32,6 +32,7 @@ from ternhost.datasets.base import (
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, SUFFIX, Categorical, Column, Numeric, Schema
 from ternhost.datasets.selection import EVERYTHING, Selection
+from ternhost.datasets.times import times_of
 from ternhost.errors import UsageError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".data", ".dat")  # of names that mean files, there or not
@@ -392,10 +393,7 @@ def _ordered(own: OwnData, time: str) -> OwnData:
     """Return the same records ordered by device, and within a device by time. time: the column."""
     keys: list[npt.NDArray[np.generic]] = []
     if time:
-        try:
-            keys.append(own.table.numbers(time))
-        except UsageError:
-            keys.append(np.array(own.table.texts(time)))  # such as 2026-11-29 12:00
+        keys.append(times_of(own.table, time))
     if own.owners is not None:
         keys.append(own.owners)
     if not keys:
