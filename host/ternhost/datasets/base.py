@@ -30,6 +30,19 @@ _GOLDEN = 2654435769  # 2**32 divided by the golden ratio
 
 
 @dataclass(frozen=True)
+class LabelUnit:
+    """What numeric labels are in a unit of their own. unit: in words; empty if it has none.
+
+    - name: that of the label's column
+    - width: how far the labels -1 and 1 are apart in the unit
+    """
+
+    name: str
+    width: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
 class Dataset:
     """n records with labels, for training and judging a model.
 
@@ -44,6 +57,7 @@ class Dataset:
     - owners: for each of the n records the number of the device that holds it, from 0; None if any
       device may hold any record
     - owner_names: the names of these devices
+    - label_unit: that of numeric labels; None if they are in [-1, 1] by themselves
     """
 
     name: str
@@ -56,6 +70,7 @@ class Dataset:
     public: Indices = field(default_factory=lambda: np.arange(0))
     owners: Indices | None = None
     owner_names: tuple[str, ...] = ()
+    label_unit: LabelUnit | None = None
 
     @property
     def size(self) -> int:

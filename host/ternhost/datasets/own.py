@@ -25,6 +25,7 @@ from ternhost.datasets.base import (
     Fixed,
     Floats,
     Indices,
+    LabelUnit,
     Table,
     held_out,
     to_fixed,
@@ -106,6 +107,7 @@ class OwnData:
             classes=class_names,
             owners=self.owners,
             owner_names=self.owner_names,
+            label_unit=_label_unit(column),
         )
         if task == REGRESSION or classes:
             return dataset
@@ -217,7 +219,7 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> Ow
     for column in schema.features:
         columns.append(_features(table, column, schema.missing))
     features = np.concatenate(columns, axis=1)
-    if features.shape[1] > MAX_DIMENSION:
+    if schema.label and features.shape[1] > MAX_DIMENSION:
         text = f"{table.name} has {features.shape[1]} features, the constant included"
         raise UsageError(text, f"a device holds at most {MAX_DIMENSION}: leave columns out")
     owners, owner_names = _owners(table, selection.by or schema.device)
@@ -365,6 +367,16 @@ def _features(table: RawTable, column: Column, missing: Sequence[str]) -> Fixed:
     if isinstance(column, Categorical):
         return column.expand(column.codes(table, missing))
     return column.scale(table.numbers(column.name, missing))[:, None]
+
+
+def _label_unit(column: Column) -> LabelUnit | None:
+    """Return the unit of a label; None for classes, and for a label that has no bounds but 1."""
+    if isinstance(column, Categorical):
+        return None
+    width = float(column.high - column.low)
+    if (column.low, column.high) == (_MINUS_ONE, _ONE) and not column.unit:
+        return None
+    return LabelUnit(column.name, width, column.unit)
 
 
 def _labels(table: RawTable, schema: Schema) -> Fixed | None:

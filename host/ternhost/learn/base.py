@@ -92,6 +92,11 @@ class Learner:
         """
         raise NotImplementedError
 
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The names of the classes of labels, as of `Dataset`; empty if they have none."""
+        return ()
+
     # A run: until `done`, ask `cohorts` and `learn`.
 
     @property

@@ -247,6 +247,10 @@ class Infer(Learner):
         order = np.random.default_rng(self.options.seed).permutation(data.test)
         return Holdings(data.records(np.arange(len(data.labels))), order), clients or len(order)
 
+    @property
+    def class_names(self) -> Sequence[str]:
+        return self._class_names
+
     # Protection
 
     @property

@@ -1,7 +1,8 @@
 """The base of algorithms that learn a linear model: its options, its data, and its result."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -307,6 +308,7 @@ class Learning(Learner):
             "labels": self._class_names(),
             "class_names": list(self.class_names),
             "class_records": self._class_records(),
+            "label_unit": self._label_unit(),
             "weights": self.weights.tolist(),
             "last_gradient": self.last_gradient,
         }
@@ -332,6 +334,12 @@ class Learning(Learner):
             return self.dataset.classes
         on_devices: DeviceRecords | None = self.options.on_devices
         return on_devices.class_names if on_devices else ()
+
+    def _label_unit(self) -> dict[str, Any] | None:
+        """Return the unit of numeric labels, as of `Dataset`, for JSON."""
+        if self.dataset is None or self.dataset.label_unit is None:
+            return None
+        return asdict(self.dataset.label_unit)
 
     def _class_records(self) -> dict[str, list[int]] | None:
         """Return how many records of each class there are, to learn from and to judge the model.
@@ -406,7 +414,26 @@ def _metric_lines(result: Mapping[str, Any]) -> list[str]:
             f"privacy {result[f'{measure}_optimum']:.4f}, "
             f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
         )
-    return lines + _chance_lines(result)
+    return [*lines, *_unit_lines(result), *_chance_lines(result)]
+
+
+def _unit_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a line with the usual error of a regression in the unit of its label, if it has one."""
+    unit = result.get("label_unit")
+    if not unit:
+        return []
+
+    def usual_error(suffix: str) -> str:
+        """Return the root of a mean squared error, whose unit is half of the label's width."""
+        return f"{math.sqrt(result[f'squared_error{suffix}']) * unit['width'] / 2:.3g}"
+
+    what = unit["name"]
+    if unit["unit"]:
+        what += f" in {unit['unit']}"
+    return [
+        f"  the usual error of {what} is {usual_error('')} (root of the mean square; without privacy "
+        f"{usual_error('_optimum')}, mean label {usual_error('_baseline')})"
+    ]
 
 
 def class_name_lines(result: Mapping[str, Any]) -> list[str]:

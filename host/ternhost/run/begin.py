@@ -107,8 +107,8 @@ def _settings(
     """Return the settings of a run that its store keeps, so that the run can be resumed.
 
     These are its options, and what was found out as it began: its directory, whether its clients
-    are simulated, how many devices there are, what its progress is compared with, and what the
-    bounds of the user's own data do.
+    are simulated, how many devices there are, what its progress is compared with, the names of
+    the classes, and what the bounds of the user's own data do.
     """
     asked = asdict(options)
     if hasattr(learner.options, "records"):
@@ -123,6 +123,7 @@ def _settings(
         "simulated": kind.simulated,
         "devices": devices,
         "references": costs.references(learner, clients.devices),
+        "class_names": list(learner.class_names),
         "data_findings": [each.summary() for each in _data_findings(options)],
     }
 

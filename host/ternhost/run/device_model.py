@@ -3,7 +3,7 @@ for bit.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -136,7 +136,10 @@ class DeviceModel:
             raise UsageError(f"{path} keeps no model yet", hint)
         # `of_frame` checks an authentication tag, so the frame gets one under the empty key.
         no_key = b""
-        return cls.of_frame(frame + bytes(frames.tag(no_key, frame)))
+        model = cls.of_frame(frame + bytes(frames.tag(no_key, frame)))
+        if stored_run is None:
+            return model
+        return replace(model, class_names=stored_run.asked.get("class_names") or ())
 
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:

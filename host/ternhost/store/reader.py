@@ -572,6 +572,7 @@ def _run_view(name: str, columns: tuple[Any, ...], store: Path) -> views.RunView
         refusals=state["refusals"] or 0,
         seconds=state["seconds"] or 0,
         epsilon_before=(state["spent_before"] or 0) / MICRO,
+        class_names=tuple(options.get("class_names") or ()),
         replanned=state["planned"],
         guarantees=json.loads(guarantees_text),
     )

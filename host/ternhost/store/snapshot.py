@@ -37,6 +37,7 @@ class RunView:
     seconds: float = 0.0  # how long it has taken
     epsilon_before: float = 0.0  # the most that a device had spent before the run
     guarantees: Sequence[Mapping[str, Any]] = ()  # for each class of devices (`run.guarantees`)
+    class_names: tuple[str, ...] = ()  # of the labels, as of `Dataset`; empty if they have none
     replanned: int | None = None  # how many rounds it plans by now; None: as at its start
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 from tern.fixed import ONE
 from ternhost.privacy import cards, certify
 from ternhost.privacy import outputs as card_outputs
-from ternhost.store.snapshot import VALUE
+from ternhost.store.snapshot import LABEL, VALUE
 from ternhost.text import brief
 from ternhost.watch import curves
 from ternhost.watch.curves import Curve, Point
@@ -287,25 +287,37 @@ def bars(
 
 
 @lru_cache(maxsize=64)
-def outputs(card_bytes: bytes, meaning: str = VALUE) -> tuple[list[int], list[str]]:
+def outputs(
+    card_bytes: bytes, meaning: str = VALUE, classes: tuple[str, ...] = ()
+) -> tuple[list[int], list[str]]:
     """Return the symbols of a card in the order of their values, and a name for each of them.
 
     A card is the table from which a device samples the symbol that it reports. Of values the names
-    are the values, of labels they are "label 0" and so on. meaning: what a symbol stands for, as in
-    `TallyView`. Raises UsageError for a card that cannot be read.
+    are the values, of labels those of the classes, or "label 0" and so on. meaning: what a symbol
+    stands for, as in `TallyView`. classes: the names of classes, if they have any. Raises
+    UsageError for a card that cannot be read.
     """
     if meaning != VALUE:
         symbols = list(range(cards.decode(card_bytes).symbols))
-        return symbols, [f"{meaning} {symbol}" for symbol in symbols]
+        return symbols, [_symbol_name(meaning, symbol, classes) for symbol in symbols]
     values = cards.output_values(cards.decode(card_bytes))
     order = sorted(range(len(values)), key=values.__getitem__)
     return order, [f"{values[symbol]:.4g}" for symbol in order]
 
 
-def _distributions(card_bytes: bytes, meaning: str) -> dict[str, list[float]]:
+def _symbol_name(meaning: str, symbol: int, classes: tuple[str, ...]) -> str:
+    """Return the name of the class for a label; otherwise what a symbol stands for, numbered."""
+    if meaning == LABEL and symbol < len(classes):
+        return classes[symbol]
+    return f"{meaning} {symbol}"
+
+
+def _distributions(
+    card_bytes: bytes, meaning: str, classes: tuple[str, ...]
+) -> dict[str, list[float]]:
     """Return the probability of each symbol for five inputs of a card, by the name of the input.
 
-    meaning: as for `outputs`. The inputs are values from -1 to 1, or the first labels.
+    meaning, classes: as for `outputs`. The inputs are values from -1 to 1, or the first labels.
     """
     decoded = cards.decode(card_bytes)
     distributions = {}
@@ -318,18 +330,18 @@ def _distributions(card_bytes: bytes, meaning: str) -> dict[str, list[float]]:
     # A label is reported by randomised response, of which each label is a knot (cards.md).
     for label in range(min(decoded.symbols, len(_INPUTS))):
         probabilities = [float(probability) for probability in certify.at_knot(decoded, label)]
-        distributions[f"{meaning} {label}"] = probabilities
+        distributions[_symbol_name(meaning, label, classes)] = probabilities
     return distributions
 
 
-def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
+def card(card_bytes: bytes, meaning: str = VALUE, classes: tuple[str, ...] = ()) -> Options:
     """Draw the exact distribution of a card's outputs for five inputs.
 
-    A card may have thousands of outputs: then neighbours share a bar. meaning: as for `outputs`.
-    Raises UsageError for a card that cannot be read.
+    A card may have thousands of outputs: then neighbours share a bar. meaning, classes: as for
+    `outputs`. Raises UsageError for a card that cannot be read.
     """
-    order, names = outputs(card_bytes, meaning)
-    distributions = _distributions(card_bytes, meaning)
+    order, names = outputs(card_bytes, meaning, classes)
+    distributions = _distributions(card_bytes, meaning, classes)
     in_order = np.array(list(distributions.values()))[:, order]  # inputs x outputs
     if meaning == VALUE:  # what is hardly ever reported would take most of the room
         is_shown = card_outputs.shown(np.arange(len(order), dtype=np.float64), in_order)

@@ -78,7 +78,9 @@ class PrivacySection(Section):
         self._controls.set_visibility(len(options) > 1)
         class_index = int(self._which.value or 0)
         card_digits, meaning = card_of_class(snapshot, class_index)
-        self._card.set((card_digits, meaning), partial(_draw, card_digits, meaning))
+        names = snapshot.run.class_names if snapshot.run else ()
+        drawn = (card_digits, meaning, names)
+        self._card.set(drawn, partial(_draw, *drawn))
 
 
 def card_of_class(snapshot: Snapshot, class_index: int) -> tuple[str, str]:
@@ -104,16 +106,16 @@ def card_of_class(snapshot: Snapshot, class_index: int) -> tuple[str, str]:
     return card_digits, LABEL if reports_labels else VALUE
 
 
-def _draw(card_digits: str, meaning: str) -> dict[str, Any] | str:
+def _draw(card_digits: str, meaning: str, classes: tuple[str, ...]) -> dict[str, Any] | str:
     """Draw the distribution of a card's outputs, or return a message if there is no card to draw.
 
-    card_digits: the card in hex digits; "" if none is known. meaning: what its symbols stand for.
+    card_digits: the card in hex digits; "" if none is known. meaning, classes: what its symbols stand for.
     """
     no_card = "No card is known yet."
     if not card_digits:
         return no_card
     try:
-        return charts.card(bytes.fromhex(card_digits), meaning)
+        return charts.card(bytes.fromhex(card_digits), meaning, classes)
     except UsageError:  # a card of another version
         return no_card
 

@@ -221,11 +221,12 @@ def symbols_picture(now: Snapshot) -> dict[str, object] | str:
     symbol_count = sum(len(counts) for counts in counts_by_card.values())
     group_size = math.ceil(symbol_count / _MOST_BARS)  # how many symbols share a bar
 
+    classes = now.run.class_names if now.run else ()
     names: list[str] = []
     heights: list[int] = []
     for (card_digits, meaning), counts in counts_by_card.items():
         try:
-            order, symbol_names = charts.outputs(bytes.fromhex(card_digits), meaning)
+            order, symbol_names = charts.outputs(bytes.fromhex(card_digits), meaning, classes)
         except UsageError:  # a card of another version
             return no_report
         prefix = ""

@@ -1,0 +1,255 @@
+"""Runs on tables of the user's own: what they warn of, and what they call classes and labels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ternhost import datasets
+from ternhost.errors import UsageError
+from ternhost.run.device_model import DeviceModel
+from ternhost.statement import gather, sentences
+from ternhost.statement.facts import Facts, Kind
+
+pytestmark = pytest.mark.usefixtures("here", "coarse")
+TABLE, SCHEMA_FILE = Path("my.csv"), Path("my.toml")
+CLASSES = ("run", "sit", "walk")
+SCHEMA = """label = "{label}"
+
+[columns.a]
+low = -4
+high = 4
+
+[columns.t]
+low = -5
+high = 10
+unit = "°C"
+
+[columns.y]
+categories = ["run", "sit", "walk"]
+"""
+SIMULATED = ("--fleet", "simulated:200", "--no-report", "--quiet", "--name", "mine")
+
+
+def write_table(names=CLASSES, scale=1.0, records=300):
+    """Write my.csv: two features that tell the classes apart, with these names."""
+    rng = np.random.default_rng(1)
+    lines = ["a,t,y"]
+    for number in range(records):
+        code = number % len(names)
+        a, t = scale * (code - 1 + rng.normal()), scale * (code + rng.normal())
+        lines.append(f"{a:.4f},{t:.4f},{names[code]}")
+    TABLE.write_text("\n".join(lines) + "\n")
+
+
+def write_schema(text="", label="y"):
+    """Write my.toml, with more lines before its columns."""
+    SCHEMA_FILE.write_text(text + SCHEMA.format(label=label))
+
+
+def change_schema(part, other):
+    """Replace a part of my.toml."""
+    SCHEMA_FILE.write_text(SCHEMA_FILE.read_text().replace(part, other))
+
+
+@pytest.fixture
+def table(here):
+    """A table of three classes, with its schema."""
+    write_table()
+    write_schema()
+
+
+def result_of(run="mine"):
+    return json.loads(Path(f"runs/{run}/result.json").read_text())
+
+
+# Warnings
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", *SIMULATED),
+        ("infer", *SIMULATED[:1], "simulated:100", *SIMULATED[2:]),
+        ("plan", "--devices", "50", "--runs", "2", "--workers", "1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_run_on_features_of_few_steps_warns_in_at_most_three_lines(words, here, tern):
+    write_table(names=(-1, 1), scale=1e-4)
+    warned = tern(words[0], "--data", "my.csv", *words[1:]).err
+    assert "column a" in warned
+    assert warned.count("\n") <= 4  # with the line that names the command
+    assert "tern data describe my.csv" in warned
+
+
+def test_a_run_names_the_line_of_the_bounds(table, tern):
+    change_schema("low = -4", "low = -4000")
+    change_schema("high = 4", "high = 4000")
+    assert "my.toml, line 4: a uses " in tern("train", "--data", "my.csv", *SIMULATED).err
+
+
+def test_a_run_on_good_bounds_warns_of_nothing(table, tern):
+    assert tern("train", "--data", "my.csv", *SIMULATED).err == ""
+
+
+def test_findings_are_kept_in_the_result(here, tern):
+    write_table(names=(-1, 1), scale=1e-4)
+    tern("train", "--data", "my.csv", *SIMULATED)
+    kinds = [finding["kind"] for finding in result_of()["data_findings"]]
+    assert kinds == ["few steps", "few steps"]
+
+
+def test_a_plan_has_the_findings_in_its_result(here, tern):
+    write_table(names=(-1, 1), scale=1e-4)
+    words = ("--devices", "50", "--runs", "2", "--workers", "1", "--json")
+    planned = tern("plan", "--data", "my.csv", *words).json
+    assert len(planned["data_findings"]) == 2
+
+
+def test_a_run_on_rows_with_missing_values_says_how_many_it_leaves_out(table, tern):
+    TABLE.write_text(TABLE.read_text() + "1,,sit\n")
+    assert "1 row of 301" in tern("train", "--data", "my.csv", *SIMULATED).err
+
+
+def test_a_long_table_is_judged_by_some_of_its_rows(table, monkeypatch):
+    monkeypatch.setattr(datasets.findings, "_MOST_ROWS", 50)
+    assert datasets.findings.of_run("my.csv", datasets.EVERYTHING) == []
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_the_privacy_statement_says_whether_bounds_are_not_private(computed, table, tern):
+    if computed:
+        change_schema("high = 4", "high = 4\ncomputed = true")
+    tern("train", "--data", "my.csv", *SIMULATED)
+    facts = gather.of_run(gather.run_directory.find("mine"))
+    assert facts.has_computed_bounds == computed
+
+
+def test_the_statement_of_a_plan_says_that_bounds_are_not_private(table, tern):
+    change_schema("high = 4", "high = 4\ncomputed = true")
+    words = ("--plan", "train", "--data", "my.csv", "--fleet", "simulated:200")
+    tern("privacy", "--output", "plan", *words)
+    (written,) = Path("plan").glob("*.html")
+    assert "computed from the records" in " ".join(written.read_text().split())
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_computed_bounds_are_among_what_is_not_protected(computed):
+    facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, has_computed_bounds=computed)
+    (section,) = [each for each in sentences.sections(facts) if "not protected" in each.title]
+    texts = [part.text for part in section.parts]
+    assert any("computed from the records" in text for text in texts) == computed
+
+
+# Classes by their names
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("1", "2", "3"), ["1", "2", "3"]),
+        (("0", "1", "2"), ["0", "1", "2"]),
+        (("walk", "sit", "²"), ["sit", "walk", "²"]),
+    ],
+)
+def test_softmax_names_the_classes_of_labels_without_a_schema(names, expected, here, tern):
+    write_table(names, scale=0.1)
+    result = tern("train", "--data", "my.csv", "--json", *SIMULATED).json
+    assert result["class_names"] == result["labels"] == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("-1", "1"), ["-1", "1"]),
+        (("0", "1"), ["0", "1"]),
+        (("1", "2"), ["1", "2"]),
+        (("True", "False"), ["False", "True"]),
+        (("no", "yes"), ["no", "yes"]),
+    ],
+)
+def test_two_classes_have_names_without_a_schema(names, expected, here, tern):
+    write_table(names, scale=0.1)
+    result = tern("train", "--data", "my.csv", "--json", *SIMULATED).json
+    assert result["class_names"] == expected
+
+
+def test_the_positive_class_of_the_schema_is_plus_1(table, tern):
+    write_schema('positive = "sit"\n')
+    printed = tern("train", "--data", "my.csv", *SIMULATED).out
+    assert "label +1 is sit, and -1 is the rest" in printed
+
+
+def test_a_class_that_never_occurs_is_mentioned(table, tern):
+    change_schema('"walk"]', '"walk", "swim"]')
+    printed = tern("train", "--data", "my.csv", *SIMULATED)
+    assert "swim" in printed.err + printed.out
+
+
+def test_the_numbers_of_records_of_each_class_are_in_the_result(table, tern):
+    tern("train", "--data", "my.csv", *SIMULATED)
+    counts = result_of()["class_records"]
+    assert sum(counts["learning"]) + sum(counts["judging"]) == 300
+
+
+@pytest.mark.parametrize("answer", ["vector", "label"])
+def test_shares_and_clusters_have_the_names_of_classes(answer, table, tern):
+    words = ("--fleet", "simulated:100", "--no-report", "--quiet", "--name", "mine")
+    tern("infer", "--data", "my.csv", "--answer", answer, "--epsilon", "8", *words)
+    result = result_of()
+    assert set(result["shares"]) == set(CLASSES)
+    assert set(result["clusters"]) <= set(CLASSES)
+
+
+def test_inference_by_a_run_has_the_names_of_its_classes(table, tern):
+    tern("train", "--data", "my.csv", *SIMULATED)
+    words = ("--fleet", "simulated:20", "--no-report", "--quiet", "--name", "second")
+    tern("infer", "--data", "my.csv", "--classifier", "runs/mine", "--epsilon", "8", *words)
+    assert set(result_of("second")["shares"]) == set(CLASSES)
+
+
+def test_a_model_predicts_classes_by_their_names(table, tern):
+    tern("train", "--data", "my.csv", *SIMULATED)
+    model = DeviceModel.of_run("mine")
+    rows = np.array([[1.0, -0.9, -0.9], [1.0, 0.9, 0.9]])
+    expected = [CLASSES[code] for code in model.predict(rows)]
+    assert model.predicted_classes(rows) == expected
+
+
+def test_a_model_of_two_classes_predicts_them_by_their_names(table, tern):
+    write_schema('positive = "sit"\n')
+    tern("train", "--data", "my.csv", *SIMULATED)
+    model = DeviceModel.of_run("mine")
+    rows = np.random.default_rng(1).uniform(-1, 1, (50, 3))
+    expected = ["sit" if label > 0 else "the rest" for label in model.predict(rows)]
+    assert model.predicted_classes(rows) == expected
+
+
+def test_a_model_without_names_predicts_no_classes(tern):
+    tern("train", "--data", "diabetes", *SIMULATED)
+    with pytest.raises(UsageError):
+        DeviceModel.of_run("mine").predicted_classes(np.zeros((1, 11)))
+
+
+def test_the_model_of_a_run_is_shown_with_the_names_of_its_classes(table, tern):
+    write_schema('positive = "sit"\n')
+    tern("train", "--data", "my.csv", *SIMULATED)
+    assert "label +1 is sit" in tern("runs", "--model-of", "mine").out
+
+
+def test_the_report_names_the_classes(table, tern):
+    write_schema('positive = "sit"\n')
+    tern("train", "--data", "my.csv", *(word for word in SIMULATED if word != "--no-report"))
+    assert "sit if it is positive, else the rest" in Path("runs/mine/report.html").read_text()
+
+
+# Labels in their own unit
+
+
+def test_the_error_of_a_regression_is_said_in_the_unit_of_its_label(table, tern):
+    write_schema(label="t")
+    printed = tern("train", "--data", "my.csv", *SIMULATED).out
+    error = 7.5 * result_of()["squared_error"] ** 0.5  # half of the 15 degrees between the bounds
+    assert f"t in °C is {error:.3g} " in printed
