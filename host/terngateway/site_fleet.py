@@ -18,7 +18,8 @@ from terngateway.bound import Bound
 from terngateway.fleet import AtGateways
 from terngateway.site import Gateway, GatewaySettings
 from ternhost import datasets
-from ternhost.datasets import Fixed, Holdings
+from ternhost.datasets import Dataset, Holdings, Selection, Table
+from ternhost.datasets.holdings import of_owners
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, storage_errors, write_file
 from ternhost.learn.schedule import Terms
@@ -27,6 +28,7 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import (
     FLEET_NAME,
+    MOST_RECORDS,
     BoardSettings,
     board_directories,
     new_keys,
@@ -39,6 +41,7 @@ from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
+from ternhost.text import counted
 
 FILE = "gateway.json"
 _RUNS = "runs"  # the member with these options; others belong to the connection to the server
@@ -68,7 +71,10 @@ class SiteFleet:
     )
     silence: float = _what(Terms.silence, metavar="SECONDS")
     data: str = _made("flights", metavar="D")
-    records: int = _made(1, metavar="N")
+    by: str = _made("", metavar="COLUMN", shown="the schema's, or none")
+    time: str = _made("", metavar="COLUMN", shown="the schema's, or none")
+    held_out: float | None = _made(None, metavar="SHARE", shown="the schema's, or 0.1")
+    records: int | None = _made(None, metavar="N", shown="1, or all of an owner")
     ids: str | None = _made(
         None, metavar="FIRST-LAST", shown="from 1: 1000, or as many as are simulated"
     )
@@ -86,7 +92,11 @@ class SiteFleet:
             raise UsageError(text, hint="such as port:a0")
 
         self._check_ids(kind)
-        require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
+        if self.records is not None:
+            in_order = 1 <= self.records <= MOST_RECORDS
+            require(in_order, "records", f"1 to {MOST_RECORDS}", self.records)
+        if self.held_out is not None:
+            require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         is_a_day_or_less = 0 < self.silence <= 86_400
         require(is_a_day_or_less, "silence", "above 0 and at most 86400 seconds", self.silence)
@@ -119,23 +129,42 @@ class SiteFleet:
             return None
         if self.ids is not None:
             return parse_range(self.ids)
-        count = _CLIENTS  # on emulated boards
         if kind.simulated and kind.clients is not None:
-            count = kind.clients
-        return range(1, count + 1)
+            return range(1, kind.clients + 1)
+        owned = self._owned
+        if owned is not None:
+            return range(1, owned.clients + 1)
+        return range(1, _CLIENTS + 1)
 
     def holdings(self) -> Holdings:
         """Return the records of the clients of all sites with this data set.
 
-        They are in a random order that follows from the seed, so that every site assigns them
-        alike. Raises UsageError if the data set has fewer records than one client is to hold.
+        The client with the id K holds those of the K-th owner. Without owners, they are in a random
+        order that follows from the seed, so that every site assigns them alike. Raises UsageError
+        if the data set has fewer records than one client is to hold.
         """
-        data = datasets.held(self.data)
+        owned = self._owned
+        if owned is not None:
+            return owned
+        data = self._held
         rows = data.records(data.training)
-        enough_rows = self.records <= len(rows)
-        require(enough_rows, "records", f"at most the data set's {len(rows)}", self.records)
+        records = self.records or 1
+        require(records <= len(rows), "records", f"at most the data set's {len(rows)}", records)
         order = np.random.default_rng(self.seed).permutation(len(rows))
-        return Holdings(rows, order, self.records)
+        return Holdings(rows, order, records)
+
+    @property
+    def _held(self) -> Dataset | Table:
+        """What the clients hold."""
+        return datasets.held(self.data, Selection(self.by, self.time, self.held_out))
+
+    @property
+    def _owned(self) -> Holdings | None:
+        """The records of each owner; None if the data do not say which device holds which."""
+        data = self._held
+        if data.owners is None:
+            return None
+        return of_owners(data, data.training, self.records)
 
     # In gateway.json
 
@@ -173,7 +202,10 @@ class SiteFleet:
         if store:
             store = os.path.abspath(Path(store).expanduser())
         absolute_fleet = fleet.parse(self.fleet).absolute_name
-        return replace(self, fleet=absolute_fleet, store=store)
+        data = self.data
+        if datasets.own.is_file(data):
+            data = os.path.abspath(Path(data).expanduser())
+        return replace(self, fleet=absolute_fleet, store=store, data=data)
 
     def save(self, directory: Path) -> None:
         """Write the options into the gateway.json of a directory; its other members stay.
@@ -190,7 +222,7 @@ class SiteFleet:
 
 
 # Options that the first start settles, since the devices and their records follow from them.
-_SETTLED = {"data", "ids", "records", "seed", "store"}
+_SETTLED = {"data", "by", "time", "held_out", "ids", "records", "seed", "store"}
 
 
 def _read(directory: Path) -> dict[str, Any]:
@@ -269,11 +301,16 @@ def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedCli
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
     """Return the records of all clients with this data set, at this site and others.
 
-    Warns if the data set has too few records for the clients of this site.
+    Warns if the data set has too few records for the clients of this site. Raises UsageError if a
+    client is no device that the data name.
     """
     holdings = runs.holdings()
     ids = runs.client_ids(kind)
     if ids is not None and ids[-1] > holdings.clients:
+        if holdings.names:
+            owners = counted(holdings.clients, "device")
+            text = f"{runs.data} has records of {owners}, and the last client would be {ids[-1]:,}"
+            raise UsageError(text, f"use ids up to {holdings.clients}: --ids, or a smaller fleet")
         first_repeated = max(ids.start, holdings.clients + 1)
         warn(
             f"--data {runs.data} has records for {holdings.clients:,} clients: those with ids "
@@ -306,16 +343,13 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
         text = f"{kind.count} boards for {len(ids)} clients leave some boards without a client"
         raise UsageError(text, "use fewer boards")
 
-    # The records of the clients (clients x records x values). Client i holds part i of the data
-    # set, where parts count from 0 and ids from 1.
-    parts = np.arange(ids.start - 1, ids.stop - 1)
-    records = _holdings(kind, runs, warn).rows(parts)
+    holdings = _holdings(kind, runs, warn)
     runs.save(directory)  # before its devices exist
     # An interrupted start may have left boards, none of which ever ran.
     shutil.rmtree(directory / _NEW, ignore_errors=True)
     keys = new_keys(ids)
     boards = board_directories(directory / _NEW, kind.count)
-    _write_boards(boards, keys, records, runs.policy, last_round=last_number(store))
+    _write_boards(boards, keys, holdings, runs.policy, last_round=last_number(store))
     store.add_devices(keys)  # now that the boards are written
     new_fleet_directory.rename(fleet_directory)
 
@@ -323,21 +357,28 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
 def _write_boards(
     boards: Sequence[Path],
     keys: Mapping[int, bytes],
-    records: Fixed,
+    holdings: Holdings,
     policy: Policy,
     last_round: int,
 ) -> None:
     """Write the boards' directories, among which the clients are divided as equally as possible.
 
-    keys: those of the clients, by their ids, in ascending order. records: clients x records x
-    values. policy: the privacy budget of each client. last_round: the last round number that the
-    store has used, which the boards must not answer again.
+    keys: those of the clients, by their ids, in ascending order. holdings: the records of all
+    clients; the one with the id K holds part K - 1. policy: the privacy budget of each client.
+    last_round: the last round number that the store has used, which the boards must not answer
+    again.
     """
     ids = list(keys)
-    settings = BoardSettings(last_round=last_round)
     # Where the clients of each board begin, and at last where those of the last board end.
     limits = [len(ids) * board // len(boards) for board in range(len(boards) + 1)]
     for board, (start, end) in zip(boards, pairwise(limits), strict=True):
-        board_records = records[start:end].reshape(-1, records.shape[2])
-        board_keys = [keys[device] for device in ids[start:end]]
-        provision_board(board, ids[start], board_keys, board_records, policy, settings)
+        clients = np.array(ids[start:end]) - 1
+        settings = BoardSettings(last_round=last_round, counts=holdings.counts(clients).tolist())
+        provision_board(
+            board,
+            first=ids[start],
+            keys=[keys[device] for device in ids[start:end]],
+            rows=holdings.records[holdings.all_positions(clients)],
+            policy=policy,
+            settings=settings,
+        )

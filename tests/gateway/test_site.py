@@ -17,7 +17,7 @@ from tern import wire
 from terngateway import messages
 from terngateway.messages import Answer, Ask, Hello, Refused, Still, Taken
 from terngateway.round import check_answer
-from terngateway.site_fleet import SiteFleet
+from terngateway.site_fleet import SiteFleet, opened
 from terngateway.tables import GatewayTables
 from ternhost.count.batches import unpack
 from ternhost.count.questions import Question, round_body
@@ -26,6 +26,7 @@ from ternhost.errors import StorageError, TernError, UsageError
 from ternhost.learn.estimate import supports
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
+from ternhost.reach import fleet
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
 
@@ -444,3 +445,44 @@ def test_a_broken_bound_of_a_site_ends_its_gateway_before_it_starts(tmp_path, co
     with pytest.raises(TernError, match=r"site\.json"):
         Running(tmp_path, BOARDS).start()
     assert [path.name for path in tmp_path.iterdir()] == ["site.json"]
+
+
+@pytest.fixture
+def homes(tmp_path):
+    """A table of three homes, with 10, 11 and 12 records, all of them for training but a few."""
+    lines = ["home,number,label"]
+    for place, home in enumerate(("B3", "A1", "C2")):
+        lines += [f"{home},{place},{moment % 2}" for moment in range(10 + place)]
+    path = tmp_path / "homes.csv"
+    path.write_text("\n".join(lines) + "\n")
+    schema = """label = "label"
+        device = "home"
+        [columns.number]
+        low = 0
+        high = 2
+        [columns.label]
+        categories = ["0", "1"]
+        """
+    path.with_suffix(".toml").write_text(schema)
+    return str(path)
+
+
+def test_the_clients_of_a_site_are_the_devices_that_a_table_names(homes):
+    runs = SiteFleet(fleet="emulated:2", data=homes)
+    assert runs.client_ids(fleet.parse(runs.fleet)) == range(1, 4)
+    for client, number in enumerate([-16384, 0, 16384]):
+        (rows,) = runs.holdings().rows([client])
+        assert set(rows[:, 1].tolist()) == {number}
+
+
+def test_a_client_beyond_the_devices_that_a_table_names_is_refused(homes, tmp_path):
+    runs = SiteFleet(fleet="simulated:2", data=homes, ids="3-4")
+    with pytest.raises(UsageError, match="3 devices"), opened(tmp_path / "site", runs):
+        pass
+
+
+def test_the_table_of_a_site_is_found_from_any_directory(homes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    site = tmp_path / "site"
+    SiteFleet.of(site, {"fleet": "simulated:2", "data": "homes.csv"}).save(site)
+    assert SiteFleet.of(site, {}).data == homes

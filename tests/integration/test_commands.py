@@ -2,9 +2,12 @@
 
 import json
 import os
+import shlex
 import signal
+import struct
 import time
 
+import numpy as np
 import pytest
 import rig
 import warm
@@ -12,7 +15,9 @@ from harness.background import interrupt
 from harness.raw_client import board_client, wait_for
 from warm import TERN
 
-from ternhost import errors
+from tern import storage
+from ternhost import datasets, errors
+from ternhost.datasets import Selection
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import HOST, Access
@@ -198,3 +203,129 @@ def test_a_fleet_in_the_background_ends_in_order(tmp_path):
     ready, code = interrupt(signal.SIGINT, "fleet", "emulate", "1", "--clients", "1", cwd=tmp_path)
     assert ready
     assert code == errors.OK
+
+
+# A table of the user's own
+
+HOMES = {"B3": 9, "A1": 14, "C2": 12, "D9": 10, "B8": 15}  # records of each
+
+
+def write_table(path, label):
+    """Write a table of homes, with a schema beside it that names a label, or none.
+
+    A record has a number that differs from home to home, and a category.
+    """
+    lines = ["home,t,number,weather,state"]
+    for place, (home, count) in enumerate(HOMES.items()):
+        for moment in range(count):
+            weather = "rain" if moment % 3 == 0 else "sun"
+            state = "warm" if moment % 2 == 0 else "cold"
+            lines.append(f"{home},{moment},{10 * place + moment % 2},{weather},{state}")
+    path.write_text("\n".join(lines) + "\n")
+    schema = f"""
+        {label}
+        [columns.number]
+        low = 0
+        high = 50
+        [columns.weather]
+        categories = ["rain", "sun"]
+        [columns.state]
+        categories = ["cold", "warm"]
+        """
+    path.with_suffix(".toml").write_text(schema)
+
+
+OWN = ("--data", "my.csv", "--by", "home", "--time", "t")
+LABEL = 'label = "state"\n        positive = "warm"'
+TRAINING = ("fedavg", "--rounds", 1, "--share", 1, "--no-report", "--json")
+
+
+def records_on_boards(directory):
+    """The records in the files of emulated boards, by client."""
+    records = []
+    for board in sorted((directory / "fleet").glob("board-*")):
+        content = (board / storage.RECORDS).read_bytes()
+        header = struct.calcsize(storage.RECORDS_HEADER)
+        _, features, _ = struct.unpack_from(storage.RECORDS_HEADER, content)
+        rows = np.frombuffer(content[header:], "<i2").reshape(-1, features + 1)
+        clients = (board / storage.CLIENTS).read_bytes()
+        for _, _, _, _, start, count, _ in struct.iter_unpack(storage.CLIENT, clients):
+            records.append(rows[start : start + count].tolist())
+    return records
+
+
+def run_printed(ready, *words, cwd):
+    """Run the command that an emulated fleet has printed, with further words."""
+    return rig.tern(*shlex.split(ready["command"])[1:], *words, cwd=cwd).json
+
+
+def test_the_rows_of_each_home_are_on_a_client_of_an_emulated_board(tmp_path, start):
+    """Five homes on two boards: a client has the records of its home that are for training. The
+    printed command then trains on all five, and judges the model on the other records.
+    """
+    write_table(tmp_path / "my.csv", LABEL)
+    words = (*OWN, "--held-out", 0.3, "--json")
+    ready = start("fleet", "emulate", 2, *words).result()
+    selection = Selection(by="home", time="t", held_out=0.3)
+    data = datasets.load(str(tmp_path / "my.csv"), selection=selection)
+
+    of_homes = []
+    for owner in range(len(HOMES)):
+        of_home = data.training[data.owners[data.training] == owner]
+        of_homes.append(data.records(of_home).tolist())
+    assert records_on_boards(tmp_path / ready["directory"]) == of_homes
+    result = run_printed(ready, *TRAINING, cwd=tmp_path)
+    assert result["reports"] == len(HOMES)
+
+
+@on_the_usual_port
+def test_the_same_command_trains_on_homes_at_a_broker(tmp_path, start):
+    write_table(tmp_path / "my.csv", LABEL)
+    fleet = start("fleet", "emulate", 2, *OWN, "--broker", "my-broker", "--json")
+    result = run_printed(fleet.result(), *TRAINING, cwd=tmp_path)
+    assert result["reports"] == len(HOMES)
+
+
+def test_records_of_another_width_are_refused_before_a_device_pays(tmp_path, start):
+    write_table(tmp_path / "my.csv", LABEL)
+    ready = start("fleet", "emulate", 2, *OWN, "--json").result()
+    fleet = ("--fleet", "port:" + ",".join(ready["ports"]), "--store", ready["store"])
+    other_width = ("--data", "devices:9", *TRAINING)
+    rig.tern("train", *fleet, *other_width, cwd=tmp_path, code=errors.REFUSED)
+    boards = rig.tern("board", "info", *ready["ports"], "--json").json["boards"]
+    assert [board["epsilon_left"] for board in boards] == [1000, 1000], "all of the budget"
+
+
+def mean_and_frequency(result):
+    """The mean of the number, and the frequency of rain, of a collection."""
+    by_name = {entry["name"]: entry for entry in result["attributes"]}
+    return by_name["number"]["mean"], by_name["weather"]["frequencies"][0]
+
+
+@pytest.fixture
+def unlabelled(tmp_path):
+    """A table that names no label, and its mean number (scaled) and frequency of rain."""
+    write_table(tmp_path / "my.csv", label="")
+    table = datasets.held(str(tmp_path / "my.csv"))
+    return table.numeric[:, 0].mean() / 2**14, (table.codes[:, 0] == 0).mean()
+
+
+COLLECTING = ("--unit", "record", "--run-epsilon", 200, "--json")  # hardly any noise
+
+
+@pytest.mark.parametrize("fleet", ["simulated:5", "emulated:2"])
+def test_a_table_without_a_label_is_collected_from_clients_that_are_made(
+    tmp_path, unlabelled, fleet
+):
+    words = ("collect", *OWN, "--fleet", fleet, *COLLECTING)
+    result = rig.tern(*words, cwd=tmp_path).json
+    assert mean_and_frequency(result) == pytest.approx(unlabelled, abs=0.03)
+
+
+def test_a_table_without_a_label_is_collected_from_a_fleet_that_was_filled_with_it(
+    tmp_path, start, unlabelled
+):
+    words = ("--unit", "record", "--budget", 1000, "--delta", 1e-6, "--json")
+    ready = start("fleet", "emulate", 2, *OWN, *words).result()
+    result = run_printed(ready, "--run-epsilon", 200, "--json", cwd=tmp_path)
+    assert mean_and_frequency(result) == pytest.approx(unlabelled, abs=0.03)
