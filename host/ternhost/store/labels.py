@@ -78,4 +78,5 @@ def require(store: Store, devices: Sequence[int] | npt.NDArray[Any], classes: in
             hint = (
                 f"use --model softmax; for records of the devices, --data devices:FEATURES:{known}"
             )
-        raise UsageError(text, hint=hint)
+        own = "if their programs make other records: tern board provision BOARD --data own"
+        raise UsageError(text, hint=f"{hint}; {own}")
