@@ -39,7 +39,7 @@ MS_PER_REPORT = f"{PICO['us_per_report'] / 1000:.1f} ms"
 CLAIMS = {
     "README.md": (
         f"sends a report of {PICO['report_bytes']} bytes",
-        f"a report takes {MS_PER_REPORT} from the first byte",
+        f"a report takes {MS_PER_REPORT}.",
     ),
     "docs/guides/measuring.md": (
         f"take at most {MS_PER_REPORT} from the question's first byte",
