@@ -53,13 +53,6 @@ class NatsCluster(BrokerKind):
     def has(self, directory: Path, access: Access) -> bool:
         return access.is_cluster
 
-    def check_options(self, *, address: bool) -> None:
-        if address:
-            raise UsageError(
-                "--address is for Mosquitto: nodes of a cluster listen on their own address",
-                hint="leave it out, and name each node with --host",
-            )
-
     def check_bridge(self) -> None:
         raise UsageError(
             "a site's own broker is bridged to Mosquitto, and not to a cluster",

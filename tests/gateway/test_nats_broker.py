@@ -66,7 +66,6 @@ def test_a_user_of_a_cluster_has_the_rights_that_mosquitto_gives(cluster, name):
 @pytest.mark.parametrize(
     "words",
     [
-        "config three --address 0.0.0.0",
         "config new --for nats --host n1.local --host n2.local",
         "config new --for nats --prefix farm.a",
     ],

@@ -209,10 +209,6 @@ class OtherKind(BrokerKind):
     def has(self, directory, access):
         return access.host.endswith(".other")
 
-    def check_options(self, *, address):
-        if address:
-            raise UsageError("it has no such option")
-
     def check_bridge(self):
         raise UsageError("it has no bridges")
 

@@ -9,6 +9,7 @@ import pytest
 from tern.links import mqtt
 from ternhost.errors import USAGE, UsageError
 from ternhost.provision import keys
+from ternhost.reach import addresses
 from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
@@ -206,10 +207,24 @@ def broker(here, tern):
 
 
 def test_a_new_site_has_a_broker_of_its_own_where_the_options_say(broker):
-    site = broker("lab", "--host", "lab.local", "--address", "0.0.0.0", "--port", "8884")
+    site = broker("lab", "--host", "lab.local", "--port", "8884")
     assert site["bridge"]
     assert not site["relay"]
     assert (site["names"], site["address"], site["port"]) == (["lab.local"], "0.0.0.0", 8884)
+
+
+@pytest.mark.parametrize(
+    ("names", "address"),
+    [
+        (["lab.local"], "0.0.0.0"),
+        (["localhost", "lab.local"], "0.0.0.0"),
+        (["2001:db8::7"], "::"),
+        (["localhost", "127.0.0.2"], "127.0.0.1"),
+        (["::1"], "::1"),
+    ],
+)
+def test_a_broker_listens_on_the_network_if_one_of_its_names_is_of_the_network(names, address):
+    assert addresses.listening_address(names) == address
 
 
 def test_a_new_site_without_options_has_a_broker_of_its_own(broker):

@@ -38,6 +38,16 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
         raise UsageError(f"a port is 1 to 65535, not {port}")
 
 
+def listening_address(names: Sequence[str]) -> str:
+    """Return the address at which a server listens whose clients reach it by these names.
+
+    It is the loopback interface if all of them mean this machine, and otherwise every interface.
+    """
+    if all(name in HERE or name.startswith("127.") for name in names):
+        return "::1" if set(names) == {"::1"} else "127.0.0.1"
+    return "::" if any(":" in name for name in names) else "0.0.0.0"
+
+
 def is_address(text: str) -> bool:
     """Return whether the text is an IP address."""
     try:

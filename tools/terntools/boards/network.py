@@ -55,7 +55,7 @@ class Broker:
         if ssid is not None and known.host in HERE:
             raise UsageError(
                 f"a board on Wi-Fi cannot reach {known.host}, the only name of the broker in {path}",
-                hint=f"give it one: tern broker config {path} --host HOST --address 0.0.0.0",
+                hint=f"give it one: tern broker config {path} --host HOST",
             )
         return cls(
             host=known.host,

@@ -4,7 +4,6 @@ An estimate of k of d coordinates has the variance (d/k) m(x) - x**2 a report, w
 second moment m(x), which decides where k << d.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +19,7 @@ from ternhost.privacy.mechanism import Mechanism, untried
 from ternhost.privacy.mechanisms import optimal, programme
 from ternhost.privacy.mechanisms.programme import WORST_SECOND_MOMENT, WORST_VARIANCE
 
-BITS = 8.0
+LEVELS = 256  # the most outputs of a card, by default
 _RIVALS = 3  # how many of the next best cards a note names
 
 
@@ -31,26 +30,18 @@ def design(
     d: int = 1,
     k: int | None = None,
     objective: str = WORST_VARIANCE,
-    bits: float = BITS,
     prior: str | None = None,
 ) -> Design:
     """Return the card with the smallest objective among all mechanisms.
 
-    epsilon: of one value (in millionths). levels: the most outputs; None: as many as `bits` allow.
-    d, k: a report is about k of d coordinates; None: about all. objective, prior: what to minimise,
-    as in `optimal.design`. bits: the most bits of a value. The notes of the result name the
-    runners-up.
-    Raises UsageError.
+    epsilon: of one value (in millionths). levels: the most outputs; None: 256. d, k: a report is
+    about k of d coordinates; None: about all. objective, prior: what to minimise, as in
+    `optimal.design`. The notes of the result name the runners-up. Raises UsageError.
     """
     if k is None:
         k = d
     require(1 <= k <= d, "k", f"1 to d, which is {d}", k)
-    require(1 <= bits <= 16, "bits", "1 to 16", bits)
-    most = math.floor(
-        2**bits + 1e-9
-    )  # a power of a fraction may come out just below a whole number
-    if levels is not None:
-        most = min(levels, most)
+    most = LEVELS if levels is None else levels
 
     # The options of `optimal.design` that name the goal.
     share = Fraction(d, k)

@@ -10,7 +10,7 @@ from typing import Any
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
-from ternhost.reach.addresses import HERE
+from ternhost.reach.addresses import HERE, listening_address
 from ternhost.reach.broker import configuration, for_boards, guests
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
@@ -27,12 +27,11 @@ HEADING = "Fleets"  # of tern --help
 _CHECK_EVERY = 0.5  # seconds between two checks whether the file of passwords has changed
 _NO_GUEST = "none"  # in place of a guest's prefix: it may no longer see the fleet
 
-_CONFIG_EXAMPLES = """tern broker config my-broker --host broker.local --address 0.0.0.0
+_CONFIG_EXAMPLES = """tern broker config my-broker --host broker.local
         tern broker run my-broker
         tern broker config my-broker
 """
 _DIRECTORY = "directory of the broker"
-_ADDRESS = "127.0.0.1"  # to listen on, by default
 
 
 def add_parser(subparsers: Any) -> None:
@@ -72,7 +71,6 @@ def _add_config(actions: Any) -> None:
         choices=tuple(kind.name for kind in all_kinds),
     )
     add_option(config, "--host HOST...", shown=_names_here(all_kinds))
-    add_option(config, "--address A", shown=_ADDRESS)
     add_option(config, "--port P", shown=str(PORT), type=int)
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
     config.add_argument(
@@ -113,7 +111,7 @@ def _add_site(actions: Any) -> None:
         "site",
         "add a site, whose boards have a broker of their own, bridged to that of DIR, or change it; "
         "copy DIR/sites/SITE there",
-        """tern broker site my-broker lab --ids 1-99 --host lab.local --address 0.0.0.0
+        """tern broker site my-broker lab --ids 1-99 --host lab.local
         tern broker site my-broker desk --ids 20-29 --relay""",
         run_site,
     )
@@ -121,13 +119,12 @@ def _add_site(actions: Any) -> None:
     site.add_argument("site", metavar="SITE", help="name of the site, such as lab-2")
     add_option(site, "--ids FIRST-LAST", shown="any, which trusts the site with all boards")
     add_option(site, "--host HOST...", shown="localhost, 127.0.0.1")
-    add_option(site, "--address A", shown=_ADDRESS)
     add_option(site, "--port P", shown=str(PORT), type=int)
     add_option(
         site,
         "--relay",
         "give the site its boards' passwords, with which 'tern relay' connects boards on USB; "
-        "without --host, --address and --port it then needs no broker of its own",
+        "without --host and --port it then needs no broker of its own",
     )
 
 
@@ -138,9 +135,6 @@ def run_config(args: argparse.Namespace) -> int:
     """Run `tern broker config`: configure a broker, for the first time or again."""
     # Check the options before anything is written.
     directory = Path(args.directory)
-    if not is_site(directory):
-        kind = configuration.chosen_kind(directory, args.kind)
-        kind.check_options(address=bool(args.address))
     prefixes = _guest_prefixes(getattr(args, "guest", []))
 
     # Write the files, and make a running broker read them.
@@ -149,7 +143,7 @@ def run_config(args: argparse.Namespace) -> int:
         args.store,
         guest_prefixes=prefixes,
         kind=args.kind,
-        **_given(args, "address", "port", "prefix", "tls"),
+        **_given(args, "port", "prefix", "tls"),
     )
     reloaded = reload(args.directory)
 
@@ -187,11 +181,13 @@ def _guest_prefixes(values: Sequence[str]) -> dict[str, str | None]:
 def _given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return the options of a broker that the user has given: --host, and those named here.
 
+    With --host, the address to listen on is among them.
     Options that are left out keep their earlier values, so they must not be passed on.
     """
     given: dict[str, Any] = {}
     if args.host:
         given["names"] = args.host
+        given["address"] = listening_address(args.host)
     for name in names:
         value = getattr(args, name)
         if value is not None:
@@ -208,7 +204,7 @@ def run_site(args: argparse.Namespace) -> int:
     directory = Path(args.directory)
     check_site(directory, args.site)
     central = Access.load(directory / HOST)
-    broker_options = _given(args, "address", "port")
+    broker_options = _given(args, "port")
     ids = None
     if args.ids is not None:
         ids = parse_range(args.ids)
@@ -242,13 +238,10 @@ def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
     if central.host in HERE:
         yield (
             f"at site {site.name}, {central.host} is not the central broker: name it as sites "
-            "reach it, with tern broker config DIR --host HOST --address 0.0.0.0"
+            "reach it, with tern broker config DIR --host HOST"
         )
     if site.bridge and set(site.names) <= HERE:
-        yield (
-            f"boards of {site.name} find it at {site.names[0]} only: add --host HOST "
-            "--address 0.0.0.0"
-        )
+        yield (f"boards of {site.name} find it at {site.names[0]} only: add --host HOST")
 
 
 def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:

@@ -64,12 +64,6 @@ class BrokerKind:
 
     # Checks. Each raises UsageError, before anything is written.
 
-    def check_options(self, *, address: bool) -> None:
-        """Raise if a broker of this kind has no such option.
-
-        address: whether an address to listen on is given.
-        """
-
     def check_bridge(self) -> None:
         """Raise if the broker of a site cannot be bridged to one of this kind."""
 
