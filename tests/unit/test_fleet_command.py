@@ -46,3 +46,83 @@ def test_labels_of_several_classes_are_their_numbers():
 def test_labels_of_two_classes_are_signs():
     labels = datasets.held("breast-cancer").labels
     assert set(labels.tolist()) == {-(2**14), 2**14}
+
+
+# A table of the user's own
+
+HOMES = {"B3": 9, "A1": 14, "C2": 12}  # records of each
+
+
+class FleetOfNoBoards:
+    """Takes the place of the emulated boards, and ends at once as by Ctrl-C."""
+
+    ports = ("/dev/pts/7",)
+
+    def __init__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def failed(self):
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def emulate(here, tern, monkeypatch):
+    """Make the files of a fleet of my.csv, but start no board; return what the command prints."""
+    monkeypatch.setattr(fleet_command, "EmulatedFleet", FleetOfNoBoards)
+    lines = ["home,t,number,label"]
+    for home, count in HOMES.items():
+        lines += [f"{home},{moment},{moment},{moment % 2}" for moment in range(count)]
+    (here / "my.csv").write_text("\n".join(lines) + "\n")
+    (here / "my.toml").write_text(
+        """label = "label"
+        [columns.number]
+        low = 0
+        high = 20
+        [columns.label]
+        categories = ["0", "1"]
+        """
+    )
+
+    def run(*words, **code):
+        return tern("fleet", "emulate", *words, "--data", "my.csv", "--json", **code)
+
+    return run
+
+
+def test_the_printed_command_divides_the_table_alike(emulate):
+    words = ("--by", "home", "--time", "t", "--held-out", "0.2")
+    assert " ".join(words) in emulate("2", *words).json["command"]
+
+
+def test_the_printed_command_has_the_bound_on_records(emulate):
+    words = ("--by", "home", "--unit", "record", "--records", "5")
+    assert "--records 5" in emulate("1", *words).json["command"]
+
+
+def test_owners_are_named_in_the_order_of_their_devices(emulate):
+    assert emulate("1", "--by", "home").json["owners"] == list(HOMES)
+
+
+def test_boards_of_another_division_are_not_run_again(emulate):
+    emulate("1", "--by", "home", "--dir", "boards")
+    failed = emulate("1", "--by", "t", "--dir", "boards", code=USAGE)
+    assert "--by" in failed.err
+
+
+@pytest.mark.parametrize("words", [("4",), ("1", "--clients", "4")])
+def test_there_are_no_more_boards_and_clients_than_owners(here, emulate, words):
+    failed = emulate(*words, "--by", "home", code=USAGE)
+    assert "3" in failed.err
+    assert not (here / "runs").exists()
+
+
+def test_a_table_without_owners_is_dealt_to_as_many_clients_as_there_are_records(emulate):
+    ready = emulate("1", "--records", "10")
+    assert ready.json["owners"] == []
+    assert "--by" not in ready.json["command"]

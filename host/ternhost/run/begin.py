@@ -363,7 +363,10 @@ def _check_options(algorithm: Learner, kind: Fleet, options: RunOptions, first_r
         clients = made_clients(kind, algorithm)
         if kind.count > clients:
             text = f"{kind.count} boards for {counted(clients, 'client')} leave some boards without a client"
-            raise UsageError(text, hint="use fewer boards, or more reports or clients")
+            hint = "use fewer boards, or more reports or clients"
+            if algorithm.holdings is not None and algorithm.holdings.names:
+                hint = f"use --fleet {kind.word}:{clients}, or fewer boards"
+            raise UsageError(text, hint=hint)
     rounds = algorithm.rounds
     if rounds is not None and first_round + rounds - 1 > wire.MAX_ROUND:
         text = f"{rounds} rounds from {first_round} on would go beyond {wire.MAX_ROUND}"

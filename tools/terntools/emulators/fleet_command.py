@@ -222,6 +222,8 @@ def _run_command(directory: Path, fleet_words: str) -> str | None:
         command += " --model softmax"
     if made["unit"] != "device":
         command += f" --unit {made['unit']}"
+        if made["records"] is not None:  # learners of sums take it
+            command += f" --records {made['records']}"
     return command
 
 
