@@ -58,6 +58,7 @@ HELP = {
     # Boards.
     "device": "id of the device, from 1, unique in the fleet",
     "main": "program that becomes main.py, with the modules beside it that it imports",
+    "schema": "schema of the data, by which the program makes its records (tern.columns)",
     "module": "also install this module of the device library",
     "yes": "do not ask before changes",
 }

@@ -190,6 +190,21 @@ def test_a_hello_is_requested_until_it_arrives(peer, link, monkeypatch):
     assert (received.first, received.clients, received.text) == (7, 9, "a; b; c")
 
 
+def test_an_answer_may_come_after_the_next_request(peer, link, monkeypatch):
+    """A program with a slot answers a request at the end of the slot, when the host has asked again
+    already. Its answer to the earlier request counts.
+    """
+    monkeypatch.setattr(links, "HELLO_EVERY", 0.1)
+    requests = []
+
+    def answer_the_one_before(nonce):
+        requests.append(nonce)
+        return cobs(hello(1, nonce=requests[-2])) if len(requests) > 1 else b""
+
+    answering(peer, *[answer_the_one_before] * 100)
+    assert link.hello(10).first == 1
+
+
 def test_a_board_that_does_not_answer_is_an_error(link):
     began = time.monotonic()
     with pytest.raises(DeviceError, match="no tern device answers") as caught:

@@ -12,7 +12,7 @@ import queue
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -191,16 +191,19 @@ class Link(ABC):
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
         """Ask the board for its HELLO, the message in which it describes itself, and return it.
 
-        The request is repeated until the HELLO comes. Raises DeviceError if none has come after
-        `timeout` seconds, and RefusedError if the board speaks another version of the protocol.
+        The request is repeated until the HELLO comes. A program with a slot may answer a request
+        only after the next one was sent; that counts, too. Raises DeviceError if no HELLO has come
+        after `timeout` seconds, and RefusedError if the board speaks another version of the
+        protocol.
         """
         # The attempts are counted instead of the time: otherwise a host that was suspended meanwhile
         # would give up a board that answers.
         attempts = math.ceil(timeout / HELLO_EVERY)
+        nonces: set[bytes] = set()
         for _ in range(attempts):
             self._awaits_hello = True
-            nonce = self.ask_hello()
-            reply = self._wait_for_hello(nonce, min(timeout, HELLO_EVERY))
+            nonces.add(self.ask_hello().to_bytes(_NONCE_BITS // 8, "little"))
+            reply = self._wait_for_hello(nonces, min(timeout, HELLO_EVERY))
             try:
                 hello = read_hello(reply)
             except frames.FrameError:
@@ -211,13 +214,12 @@ class Link(ABC):
         hint += "(press its reset button)"
         raise DeviceError(f"no tern device answers on {self.name}", hint)
 
-    def _wait_for_hello(self, nonce: int, timeout: float) -> bytes:
+    def _wait_for_hello(self, nonces: Collection[bytes], timeout: float) -> bytes:
         """Wait for the HELLO that answers a request; return b"" if it does not come in time.
 
-        nonce: the number in the request, which its answer repeats. timeout: seconds to wait.
+        nonces: the numbers in the requests, which their answers repeat. timeout: seconds to wait.
         Raises DeviceError if the link is lost.
         """
-        expected_nonce = nonce.to_bytes(_NONCE_BITS // 8, "little")
         end = time.monotonic() + timeout
         try:
             while True:  # even after the end, for replies that are in the queue already
@@ -226,7 +228,7 @@ class Link(ABC):
                 if reply is None:  # the link is lost
                     assert self._lost is not None
                     raise self._lost
-                if reply[_NONCE] == expected_nonce:  # else it answers an earlier request
+                if reply[_NONCE] in nonces:  # else it answers an earlier call
                     return reply
         except queue.Empty:
             return b""

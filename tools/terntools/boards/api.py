@@ -12,6 +12,7 @@ print nothing. Each raises TernError.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from ternhost.api import arguments
 from ternhost.errors import UsageError
 from ternhost.provision import keys
-from terntools.boards import device_records, member_options, update_command
+from terntools.boards import device_records, member_options, program, update_command
 from terntools.boards import up as board_up
 from terntools.boards.device_records import RecordsDone
 from terntools.boards.firmware import read_firmware
@@ -51,6 +52,8 @@ def up(
     *,
     firmware: str | Path | None = None,
     volume: str | Path | None = None,
+    main: str | Path | None = None,
+    schema: str | Path | None = None,
 ) -> Up:
     """Make a board a member of a fleet: flash, deploy and provision it, as far as necessary.
 
@@ -58,6 +61,8 @@ def up(
     - options: what it is to become
     - firmware: a file with MicroPython, for a board that has to be flashed
     - volume: the folder of the drive of a Pico's boot loader; None: it is looked for
+    - main: the program that becomes main.py; None: tern's own, which only serves the host
+    - schema: that of the data, by which the program makes its records
 
     Raises TernError.
     """
@@ -65,6 +70,11 @@ def up(
     if not isinstance(options, MemberOptions):
         raise UsageError("options must be MemberOptions, such as MemberOptions(7, 'flights')")
     member = options.member
+    if main is not None:
+        main = arguments.path(main, "main")
+    if schema is not None:
+        schema = arguments.path(schema, "schema")
+    member = replace(member, program=program.of_options(main, schema))
     store = member_options.store_of(options, member)
     image = None
     if firmware is not None:

@@ -19,7 +19,7 @@ from ternhost.terminal import confirm
 from ternhost.text import counted
 from ternhost.words import HELP
 from terntools.boards import devices, hiding, modules, mpy, self_check
-from terntools.boards.program import Program, read
+from terntools.boards.program import COLUMNS, Program, of_options
 from terntools.boards.repl import FileProgress, Repl
 from terntools.boards.self_check import MiscompiledError
 from terntools.terminal import Bar
@@ -226,7 +226,8 @@ def library_files(
 ) -> dict[str, bytes]:
     """Return the files that a board of this kind gets, by path, main.py last.
 
-    They are the compiled library, the program, and the modules that the program imports.
+    They are the compiled library, the program, the modules that the program imports, and its
+    schema.
 
     machine: the kind of board. whole: install every module that the board can use, with line
     numbers for tracebacks, instead of the needed ones. more: names of optional modules of the
@@ -248,12 +249,14 @@ def library_files(
         program = Program(mpy.MAIN.read_bytes())
 
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
-    compiled = mpy.compile_set(board, whole, more, program_texts)
+    compiled = mpy.compile_set(board, whole, {*more, *program.named_modules}, program_texts)
     files = {}
     for path, data in sorted(mpy.files_of(compiled).items()):
         files[f"/lib/{path}"] = data
     for path, data in program.modules.items():
         files[folder + path] = data
+    if program.schema:
+        files[f"/{COLUMNS}"] = program.schema
     files[folder + "main.py"] = program.main
     if takes_updates:
         files[MAIN] = mpy.LOADER.read_bytes()
@@ -483,7 +486,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `tern board deploy` to the commands."""
     example = """tern board deploy a0
         tern board deploy a0 --module local
-        tern board deploy a0 --main my_program.py
+        tern board deploy a0 --main my_program.py --schema my.toml
         tern board deploy socket://127.0.0.1:7777 --json"""
     summary = "install or update the device library on a board"
     parser = add_command(subparsers, "deploy", summary, example, _run)
@@ -496,6 +499,7 @@ def add_parser(subparsers: Any) -> None:
         dest="modules",
     )
     add_option(parser, "--main FILE", shown="one that only serves the host")
+    add_option(parser, "--schema FILE.toml")
     text = "install every module, with line numbers: for your own programs and their tracebacks"
     add_option(parser, "--whole", text)
     add_option(parser, "--yes")
@@ -570,9 +574,7 @@ def _require_running(program: Program, port: str, output: str) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     """Deploy to the named board, and print what was changed."""
-    program = None
-    if args.main:
-        program = read(args.main)
+    program = of_options(args.main, args.schema)
     result = run_deploy(
         names.resolve(args.board),
         whole=args.whole,

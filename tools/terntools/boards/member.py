@@ -19,6 +19,7 @@ from ternhost.store import sleepers
 from ternhost.store.fleet_key import FleetKey
 from terntools.boards import records
 from terntools.boards.network import Broker
+from terntools.boards.program import Program
 
 SHAPES = {name: number for number, name in cards.SHAPES.items()}  # kinds of mechanisms
 
@@ -90,6 +91,7 @@ class Member:
         default_factory=dict, repr=False
     )  # files of the link, by name
 
+    program: Program | None = None  # None: tern's own, which only serves the host
     lock: bool = False  # close the board's console
     counter: bool = False  # bind a new ledger to the counter of its chip
     again: bool = False  # go on with a device that the store knows, on a board without its ledger

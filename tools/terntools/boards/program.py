@@ -1,18 +1,21 @@
-"""A user's program for a board: its main.py, what it imports, and the library that it needs."""
+"""A user's program for a board: its main.py, what it imports, its schema, and the library it needs."""
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tern.update import MAIN
+from tern.wire import MAX_DIMENSION
 from ternhost.command import warn
+from ternhost.datasets.schema import Schema
 from ternhost.errors import TernError, UsageError
 from terntools.boards import modules, mpy
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
 _ALWAYS = ("update",)  # without it a board takes no further package
+COLUMNS = "columns.json"  # in a board's directory, where tern.columns finds the schema
 
 # MicroPython's modules in C and asyncio, which a file of that name does not replace; and others
 # that boards may have.
@@ -32,6 +35,12 @@ class Program:
     modules: Mapping[str, bytes] = field(default_factory=dict)  # contents by path below its folder
     missing: tuple[str, ...] = ()  # imports for which there is no module anywhere
     name: str = "main.py"  # the file that became main.py
+    schema: bytes = b""  # the content of COLUMNS, by which it makes records; empty: it needs none
+
+    @property
+    def named_modules(self) -> tuple[str, ...]:
+        """The modules of the library that it needs, whatever it imports, without "tern."."""
+        return ("columns",) if self.schema else ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -45,6 +54,37 @@ def read_file(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_schema(path: str | Path) -> bytes:
+    """Return the file COLUMNS of boards whose programs make records by the schema in a file.
+
+    Raises UsageError for a schema that cannot be read, or that no board has room for.
+    """
+    schema = Schema.read(path)
+    count = 1 + len(schema.feature_names)
+    if count > MAX_DIMENSION:
+        raise UsageError(
+            f"the schema {path} has {count} features, the constant included",
+            hint=f"a device holds at most {MAX_DIMENSION}: leave columns out",
+        )
+    return schema.for_board()
+
+
+def of_options(main: str | Path | None, schema: str | Path | None) -> Program | None:
+    """Return the program of --main with the schema of --schema; None if no program is named.
+
+    Raises UsageError for a file that cannot be read, and for a schema without a program.
+    """
+    if main is None:
+        if schema is not None:
+            raise UsageError(
+                f"--schema {schema} is for a program, and no --main FILE is named",
+                hint="name the program that makes records by this schema: --main FILE",
+            )
+        return None
+    columns = read_schema(schema) if schema is not None else b""
+    return replace(read(main), schema=columns)
 
 
 def read(path: str | Path) -> Program:

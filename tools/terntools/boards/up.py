@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from terntools.boards import (
     flash,
     heard,
     member_options,
+    program,
     provision,
     provision_command,
     volumes,
@@ -134,7 +135,7 @@ def make_plan(
 
 def _plan_files(repl: Repl, member: Member, store: Path) -> Plan:
     """Find out which files a board needs that runs MicroPython. Raises TernError."""
-    machine, library = deploy.plan(repl, more=member.modules)
+    machine, library = deploy.plan(repl, more=member.modules, program=member.program)
     with Store(store, beside=True) as opened:
         membership = provision.plan(repl, member, opened)
     return Plan(machine=machine, library=library, membership=membership)
@@ -146,11 +147,14 @@ def add_parser(subparsers: Any) -> None:
         "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
     )
     example = """tern board up a0 --firmware RPI_PICO-v1.28.0.uf2 --store fleet.sqlite --device 7 --data mine.csv
-        tern board up u0 --store fleet.sqlite --device 8 --data flights --yes"""
+        tern board up u0 --store fleet.sqlite --device 8 --data flights --yes
+        tern board up a1 --broker my-broker --device 9 --data own --main app.py --schema my.toml"""
     parser = add_command(subparsers, "up", summary, example, _run)
     parser.usage = "tern board up BOARD --device ID --data DATA [OPTION ...]"
     parser.epilog = f"{_OTHER_OPTIONS}\n\n{member_options.ABOUT_FILES}\n\n{parser.epilog}"
     devices.add_board(parser)
+    add_option(parser, "--main FILE", shown="one that only serves the host")
+    add_option(parser, "--schema FILE.toml")
     flash.add_options(parser, shown=_SHOWN)
     add_option(parser, "--yes")
     member_options.add_options(parser, shown=_SHOWN)
@@ -281,7 +285,8 @@ def bring_up(
 
 def _run(args: argparse.Namespace) -> int:
     """Make the named board a member, after consent, and print what was done."""
-    member = member_options.member_of(args)
+    user_program = program.of_options(args.main, args.schema)
+    member = replace(member_options.member_of(args), program=user_program)
     store = member_options.store_of(args, member)
     firmware = None
     if args.firmware:

@@ -15,7 +15,9 @@ from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.datasets import Holdings, findings
+from ternhost.datasets.schema import Schema
 from ternhost.errors import OK, UsageError
+from ternhost.files import write_file
 from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
@@ -29,6 +31,7 @@ from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
 from terntools.boards import parts
 from terntools.boards.policy import policy
+from terntools.boards.program import COLUMNS, read_schema
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
@@ -64,7 +67,8 @@ def add_parser(subparsers: Any) -> None:
         tern fleet emulate 2 --clients 500 --dir my-fleet
         tern fleet emulate 2 --broker my-broker
         tern fleet emulate 20 --clients 20 --records 500 --unit record --budget 4 --delta 1e-6
-        tern fleet emulate 4 --data my.csv --by home --broker my-broker"""
+        tern fleet emulate 4 --data my.csv --by home --broker my-broker
+        tern fleet emulate 2 --broker my-broker --program app.py --schema my.toml"""
     emulate = add_command(actions, "emulate", summary, example, run_emulate)
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
     _add_options_of_emulate(emulate)
@@ -80,6 +84,7 @@ def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
     add_option(emulate, "--clients N", shown=shown, type=int)
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
+    add_option(emulate, "--schema FILE.toml")
     add_option(emulate, "--budget E", shown=f"{_AMPLE}: ample for trials, it would protect nobody")
     add_option(emulate, "--unit UNIT", shown="device")
     add_option(emulate, "--delta D", shown="none: the budget adds up epsilon, and no rho")
@@ -99,10 +104,14 @@ def run_kinds(args: argparse.Namespace) -> int:
 def run_emulate(args: argparse.Namespace) -> int:
     """Run emulated boards until Ctrl-C, on the broker of --broker if it names one."""
     _check(args)
+    columns = read_schema(args.schema) if args.schema else b""
     interpreter = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
         broker_store = _open_broker(args, stack)
         store, board_folders = _boards(args, broker_store)
+        if columns:
+            for board_folder in board_folders:
+                write_file(board_folder / COLUMNS, columns)
         broker_watch: AtBroker | None = None
         if args.broker:
             from terntools.emulators import at_broker
@@ -131,6 +140,9 @@ def _check(args: argparse.Namespace) -> None:
         if not Path(args.program).is_file():
             hint = "name a file of MicroPython"
             raise UsageError(f"there is no program {args.program}", hint)
+    elif args.schema:
+        text = f"--schema {args.schema} is for a program, and there is no --program FILE"
+        raise UsageError(text, hint="boards with tern's own program get records from --data")
 
     if args.clients is not None:
         has_enough = args.clients >= args.boards
@@ -176,7 +188,7 @@ def _print_fleet(
             f"device K holds the records of the K-th owner: {parts.owners_in_words(owners)}"
         )
     lines.append("they run until Ctrl-C; in another terminal you can")
-    run_command = _run_command(directory, words)
+    run_command = _run_command(directory, words, args.schema)
     if run_command:
         lines.append(f"  ask them: {run_command}")
     lines.append(f"  see what is left of their budgets: tern keys list {store}")
@@ -191,24 +203,26 @@ def _print_fleet(
     print_result(result, "\n".join(lines), args.json)
 
 
-def _run_command(directory: Path, fleet_words: str) -> str | None:
+def _run_command(directory: Path, fleet_words: str, schema: str | None) -> str | None:
     """Return a command that trains a model on the boards, or collects their attributes.
 
-    directory: of the fleet. fleet_words: the options that name the boards. The result is None if it
-    is not known what records they hold.
+    directory: of the fleet. fleet_words: the options that name the boards. schema: the file by which
+    the boards' program makes records. The result is None if it is not known what records they hold.
     """
     made = _made(directory)
-    data = made.get("data")
+    data = made.get("data") or schema
     if data is None:
         return None
+    described = None  # by a schema: then the command finds a model that suits the labels
+    if data == schema:
+        described = Schema.read(schema)
+    elif datasets.own.is_file(data):
+        described = datasets.own.load(data).schema
     verb = "train"
     has_classes = False
-    if data in datasets.TABLES:
+    if data in datasets.TABLES or (described is not None and not described.label):
         verb = "collect"
-    elif datasets.own.is_file(data):  # the command finds a model that suits its labels
-        if not datasets.own.load(data).schema.label:
-            verb = "collect"
-    else:
+    elif described is None:
         has_classes = _has_class_numbers(data)
     command = f"tern {verb} {fleet_words}"
     if data != _DATA:
