@@ -32,7 +32,8 @@ _REST = "the rest"  # stands for all classes but the positive one, as on the hos
 class Columns:
     """Makes the features of a record, and its label, of the values of a schema's columns.
 
-    d: the number of features, the constant included.
+    If the schema has no label, the records are made to collect from: a column of categories is one
+    feature then, the number of the category. d: the number of features.
     """
 
     def __init__(self, path: str = "columns.json") -> None:
@@ -50,14 +51,16 @@ class Columns:
             self._columns.append(self._label)
         self._positive = schema["positive"]  # the number of the class that is +1, or None
         self._takes_middle = schema["missing"] == "middle"
-        self.d = 1
+        self._codes = 0  # where the numbers of categories begin, if there is no label
+        self.d = 1 if self._label else 0
         for i in range(self._feature_columns):
             column = self._columns[i]
-            self.d += len(column[1]) - 1 if _is_categorical(column) else 1
+            self._codes += not _is_categorical(column)
+            self.d += len(column[1]) - 1 if _is_categorical(column) and self._label else 1
 
     def row(self) -> "array[int]":
-        """Return a new row for record(): d features, then the label if the schema has one."""
-        return array("h", bytes(2 * self.d + (2 if self._label else 0)))
+        """Return a new row for record(): d features, and then a label, which is 0 if there is none."""
+        return array("h", bytes(2 * self.d + 2))
 
     def record(self, row: "array[int]", *values: "Value", **named: "Value") -> bool:
         """Write the record of these values into `row`; return False if it is to be left out.
@@ -66,7 +69,8 @@ class Columns:
         come in the schema's order, with the label last, or by the names of their columns.
 
         row: array('h'), gets the constant 1, then the features in Q1.14, then the label in Q1.14 or
-        as the number of its class. Raises ValueError for values that do not fit the columns, and
+        as the number of its class. Without a label, it gets the numbers in Q1.14, and then the
+        numbers of categories. Raises ValueError for values that do not fit the columns, and
         IndexError if the row is too short.
         """
         count = len(self._columns)
@@ -110,28 +114,35 @@ class Columns:
         return classes[1 - positive] if len(classes) == 2 else _REST
 
     def _write(self, row, count, values, named):
-        """Write the constant and the features; return whether none is missing.
+        """Write the features; return whether none is missing.
 
-        The middle may take the place of a missing number. count: of the values that should be there.
+        The middle may take the place of a missing one. count: of the values that should be there.
         """
         if len(values) + len(named) != count:
             self._refuse(count, values, named)
         is_complete = True
-        row[0] = _ONE
-        at = 1
+        at = 0
+        at_code = self._codes
+        if self._label:
+            row[0] = _ONE
+            at = 1
         for i in range(self._feature_columns):
             column = self._columns[i]
             value = self._value(i, count, values, named)
-            if value is None and (_is_categorical(column) or not self._takes_middle):
+            if value is None and not self._takes_middle:
                 is_complete = False
             if not _is_categorical(column):
                 row[at] = 0 if value is None else _scaled(column, value)
                 at += 1
                 continue
-            chosen = -1 if value is None else _category(column, value)
-            for j in range(len(column[1]) - 1):
-                row[at] = _ONE if j == chosen else -_ONE
-                at += 1
+            code = -1 if value is None else _category(column, value)
+            if self._label:
+                at = _write_category(row, at, code, len(column[1]) - 1)
+                continue
+            # The number of a category has no middle.
+            is_complete = is_complete and code >= 0
+            row[at_code] = code
+            at_code += 1
         return is_complete
 
     def _value(self, index, count, values, named):
@@ -178,6 +189,20 @@ class Columns:
 
 def _is_categorical(column):
     return len(column) == 2
+
+
+def _write_category(row, at, code, count):
+    """Write `count` features of a category into row[at:]; return the index behind them.
+
+    code: the number of the category; -1 if it is missing: then the features are in the middle.
+    """
+    for j in range(count):
+        if code < 0:
+            row[at] = 0
+        else:
+            row[at] = _ONE if j == code else -_ONE
+        at += 1
+    return at
 
 
 def _category(column, value):

@@ -29,7 +29,7 @@ def feature_of(column, value):
     columns = columns_of([column])
     row = columns.row()
     assert columns.record(row, value)
-    return row[1]
+    return row[0]
 
 
 def record(columns, values, named):
@@ -60,7 +60,7 @@ def test_every_whole_number_between_the_bounds_has_its_feature():
         row = columns.row()
         for value in range(first - 5, last + 6):
             columns.record(row, value)
-            assert row[1] == scaled(value, first, last, 1, 1), (first, last, value)
+            assert row[0] == scaled(value, first, last, 1, 1), (first, last, value)
 
 
 def test_the_ends_of_65535_steps_are_exact():
@@ -81,7 +81,7 @@ def test_whole_numbers_are_rounded_to_the_nearest_step():
     row = columns.row()
     for value in range(-3100, 3100):
         columns.record(row, value)
-        assert row[1] == scaled(value, -30, 30, 1, 100), value
+        assert row[0] == scaled(value, -30, 30, 1, 100), value
 
 
 def test_a_float_is_at_most_one_step_off():
@@ -93,7 +93,7 @@ def test_a_float_is_at_most_one_step_off():
         row = columns.row()
         for step in range(first, last, 97):
             columns.record(row, step * per / times)
-            assert abs(row[1] - scaled(step, first, last, 1, 1)) <= widest, (column, step)
+            assert abs(row[0] - scaled(step, first, last, 1, 1)) <= widest, (column, step)
 
 
 def test_floats_that_are_no_numbers_are_clipped_or_missing():

@@ -83,9 +83,11 @@ def number_of(column, value):
 
 
 def features_of(column, value):
-    """The features of a column; a missing number takes the middle."""
+    """The features of a column; a missing value takes the middle."""
     if is_numeric(column):
         return [0 if value is None else scaled(value, *column[1:])]
+    if value is None:
+        return [0] * (len(column[1]) - 1)
     chosen = number_of(column, value)
     return [ONE if number == chosen else -ONE for number in range(len(column[1]) - 1)]
 
@@ -101,23 +103,35 @@ def label_of(schema, value):
 
 
 def record(schema, values):
-    """The constant, the features and the label of these values; None if the record is left out.
+    """The features and the label of these values; None if the record is left out.
 
     Raises ValueError for an unknown category.
     """
-    columns = list(schema["features"])
-    if schema["label"] is not None:
-        columns.append(schema["label"])
-    assert len(columns) == len(values)
+    if schema["label"] is None:
+        return record_to_collect(schema, values)
+    assert len(values) == len(schema["features"]) + 1
     row = [ONE]
-    for place, column in enumerate(columns):
-        value = values[place]
-        is_label = place == len(schema["features"])
-        takes_middle = schema["missing"] == "middle" and is_numeric(column) and not is_label
-        if value is None and not takes_middle:
+    for place, column in enumerate(schema["features"]):
+        if values[place] is None and schema["missing"] != "middle":
             return None
-        if is_label:
-            row.append(label_of(schema, value))
-        else:
-            row += features_of(column, value)
+        row += features_of(column, values[place])
+    if values[-1] is None:
+        return None
+    row.append(label_of(schema, values[-1]))
     return row
+
+
+def record_to_collect(schema, values):
+    """The numbers of the numeric columns, those of categories, and a label of 0."""
+    assert len(values) == len(schema["features"])
+    numbers, codes = [], []
+    for place, column in enumerate(schema["features"]):
+        value = values[place]
+        if value is None and (schema["missing"] != "middle" or not is_numeric(column)):
+            return None
+        if is_numeric(column):
+            numbers += features_of(column, value)
+        else:
+            codes.append(number_of(column, value))
+    codes.append(0)
+    return numbers + codes

@@ -79,9 +79,8 @@ def test_a_row_of_a_table_is_the_record_of_the_vectors(case):
             of_table(table, schema, EVERYTHING)
         return
     own = of_table(table, schema, EVERYTHING)
-    records = own.records() if schema.label else own.features
     kept = [case["record"]] if case["record"] is not None else []
-    assert records[:-1].tolist() == kept
+    assert own.records()[:-1].tolist() == kept
 
 
 @pytest.mark.parametrize(
@@ -98,13 +97,11 @@ def test_host_and_board_agree_on_every_whole_number(low, high, tmp_path):
     row = board.row()
     for number, feature in zip(numbers, column.scale(numbers).tolist(), strict=True):
         assert board.record(row, number)
-        assert row[1] == feature, number
+        assert row[0] == feature, number
 
 
-bounds = st.tuples(
-    st.decimals(-100_000, 100_000, places=3, allow_nan=False),
-    st.decimals(Decimal("0.001"), 100_000, places=3, allow_nan=False),
-)
+# The low bound, and how far the high one is above it: not so close that boards cannot count.
+bounds = st.tuples(st.decimals(-10_000, 10_000, places=3), st.decimals(1, 100_000, places=3))
 
 
 @given(bounds, st.lists(st.floats(-3e5, 3e5), max_size=20))
@@ -117,7 +114,7 @@ def test_host_and_board_agree_on_floats(tmp_path_factory, low_and_width, numbers
     row = board.row()
     for number in [*numbers, float(low), float(low + width)]:
         board.record(row, number)
-        assert row[1] == column.scale([number])[0]
+        assert row[0] == column.scale([number])[0]
 
 
 @given(bounds, st.lists(st.decimals(-100_000, 200_000, places=4), max_size=20))

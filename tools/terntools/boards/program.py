@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tern.update import MAIN
-from tern.wire import MAX_DIMENSION
 from ternhost.command import warn
 from ternhost.datasets.schema import Schema
 from ternhost.errors import TernError, UsageError
@@ -59,16 +58,9 @@ def read_file(path: str | Path) -> bytes:
 def read_schema(path: str | Path) -> bytes:
     """Return the file COLUMNS of boards whose programs make records by the schema in a file.
 
-    Raises UsageError for a schema that cannot be read, or that no board has room for.
+    Raises UsageError for a schema that cannot be read, or that no board can use.
     """
-    schema = Schema.read(path)
-    count = 1 + len(schema.feature_names)
-    if count > MAX_DIMENSION:
-        raise UsageError(
-            f"the schema {path} has {count} features, the constant included",
-            hint=f"a device holds at most {MAX_DIMENSION}: leave columns out",
-        )
-    return schema.for_board()
+    return Schema.read(path).for_board()
 
 
 def of_options(main: str | Path | None, schema: str | Path | None) -> Program | None:
