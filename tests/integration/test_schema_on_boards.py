@@ -146,6 +146,8 @@ def test_a_model_is_trained_on_emulated_boards_by_the_schema_alone(schema, start
     """The host has the schema and no records; the boards' program has the same schema."""
     words = ("--program", PROGRAM, "--schema", schema, "--dir", "my-fleet", "--json")
     fleet = start("fleet", "emulate", 2, *words).result()
+    assert f"tern train --fleet port:{','.join(fleet['ports'])}" in fleet["command"]
+    assert f"--data {schema}" in fleet["command"]
     boards = ("--fleet", "port:" + ",".join(fleet["ports"]), "--store", fleet["store"])
     run = ("--data", str(schema), "--epsilon", "8", "--reports", "8", "--no-report", "--json")
     result = rig.tern("train", "fedsgd", *boards, *run, cwd=tmp_path).json

@@ -214,8 +214,8 @@ def _run_command(directory: Path, fleet_words: str, schema: str | None) -> str |
     if data is None:
         return None
     described = None  # by a schema: then the command finds a model that suits the labels
-    if data == schema:
-        described = Schema.read(schema)
+    if made.get("data") is None:
+        described = Schema.read(data)
     elif datasets.own.is_file(data):
         described = datasets.own.load(data).schema
     verb = "train"
