@@ -17,6 +17,7 @@ import ternhost
 from ternhost import errors
 from ternhost.cli import everywhere, tree
 from ternhost.cli.parser import subparsers_of
+from ternhost.datasets import schema_file
 from ternhost.datasets.sources import Source
 from ternhost.learn.base import ALGORITHMS
 from ternhost.options import flag, options_of
@@ -44,6 +45,7 @@ def pages() -> dict[str, str]:
         f"{FOLDER}/commands.md": commands_page(parser),
         f"{FOLDER}/names.md": names_page(),
         f"{FOLDER}/learners.md": learners_page(),
+        f"{FOLDER}/schema.md": schema_page(),
     }
     for name, command in subparsers_of(parser).items():
         made[f"{FOLDER}/commands/{name}.md"] = command_page(command)
@@ -169,6 +171,33 @@ def learners_page() -> str:
         table_of_class = table("parameter", "meaning", rows)
         sentence = f"{summary[:1].upper()}{summary[1:].rstrip('.')}."
         parts += [f"## {name}", escaped(sentence), table_of_class]
+    return "\n\n".join(parts) + "\n"
+
+
+# The file of a schema.
+
+
+def schema_page() -> str:
+    """The page that lists the keys of a schema, and of each column in it."""
+    keys = [
+        f"| `{key} = {schema_file.EXAMPLES[key]}` | {cell(meaning)} |"
+        for key, meaning in schema_file.MEANINGS.items()
+    ]
+    keys_of_column = [
+        f"| `{key}` | {cell(meaning)} |" for key, meaning in schema_file.MEANINGS_OF_COLUMN.items()
+    ]
+    parts = [
+        "# Schema",
+        NOTE,
+        "A schema is a file in TOML that says what the columns of a table mean, such as my.toml for"
+        " my.csv. [My own data](../guides/data.md) shows how to write one.",
+        "## Keys of the file",
+        table("for example", "meaning", keys),
+        "## Keys of a column",
+        "The column `temperature` has the table `[columns.temperature]` with these keys. It has"
+        " `low` and `high`, or `categories`.",
+        table("key", "meaning", keys_of_column),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,30 +1,41 @@
 """Runs the marked blocks of the documentation, in the order of each page.
 
-`<!-- tried -->` before a block: run it; `<!-- tried: 4 -->`: it must end with this exit code; `<!--
-file: mine.py -->`: write it to this file for the next blocks.
+A comment above a block says what to do with it:
+
+- `<!-- tried -->`: run it; `<!-- tried: 4 -->`: it must end with this exit code
+- `<!-- file: mine.py -->`: write it to this file for the next blocks
+- `<!-- edit: my.toml -->`: change this file as the block says: it is a diff
+- `<!-- started: boards -->`: start it, as in a terminal of its own, and wait until it prints this
 """
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from ternhost.reach.broker.mosquitto import free_port
+
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"<!-- (tried|file)(?:: ([\w.]+))? -->\n```(\w+)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (tried|file|edit|started)(?:: ([-\w. ]+))? -->\n```(\w+)\n(.*?)```", re.DOTALL
+)
 MARKDOWN = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
 PAGES = [path for path in MARKDOWN if BLOCK.search(path.read_text())]
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+SECONDS_TO_START = 100
 
 
 def run(program, folder, seconds, **options):
     """Run a program of a page; return its exit code and the end of its outputs."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ended = subprocess.run(
         program,
         cwd=folder,
-        env=environment,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -33,22 +44,83 @@ def run(program, folder, seconds, **options):
     return ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
 
 
+def edited(text, diff):
+    """A text after the change that a diff of some of its lines says. Each part occurs once."""
+    for part in re.split(r"^@@.*\n", diff, flags=re.MULTILINE):
+        lines = part.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if not line.startswith("+"))
+        after = "".join(line[1:] for line in lines if not line.startswith("-"))
+        assert text.count(before) == 1, f"{before!r} is not once in:\n{text}"
+        text = text.replace(before, after)
+    return text
+
+
+class Terminals:
+    """Programs of a page that stay, each as in a terminal of its own, in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.programs = []
+
+    def start(self, code, expected):
+        """Start a program in the background, and wait until it has printed the expected text."""
+        broker = re.match(r"tern broker run (\S+)", code)
+        if broker:  # at a port that nobody else uses
+            config = ["tern", "broker", "config", broker[1], "--port", str(free_port())]
+            ended, said = run(config, self.folder, 60)
+            assert ended == 0, said
+        output = self.folder / f"terminal{len(self.programs)}.txt"
+        with output.open("wb") as file:
+            program = subprocess.Popen(
+                ["sh", "-ec", code],
+                cwd=self.folder,
+                env=ENVIRONMENT,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.programs.append(program)
+        until = time.monotonic() + SECONDS_TO_START
+        while expected not in output.read_text():
+            has_time = program.poll() is None and time.monotonic() < until
+            assert has_time, f"{code}\n{output.read_text()}"
+            time.sleep(0.1)
+
+    def end(self):
+        """End the programs, the last one first, as Ctrl-C does."""
+        for program in reversed(self.programs):
+            if program.poll() is None:
+                os.killpg(program.pid, signal.SIGINT)
+                program.wait(30)
+
+
+@pytest.fixture
+def terminals(tmp_path):
+    """The terminals in which a page starts programs that stay."""
+    opened = Terminals(tmp_path)
+    yield opened
+    opened.end()
+
+
 def test_there_are_pages_to_try():
     assert {path.stem for path in PAGES} >= {"tutorial", "runs", "extend"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_the_blocks_end_with_their_exit_codes(page, tmp_path):
-    """A comment above a block of code in the documentation says what to do with it: write it to a
-    file, or run it, and with which exit code it ends. All blocks of a page run in one folder, one
-    after the other, so that what readers copy works.
-    """
+def test_the_blocks_end_with_their_exit_codes(page, tmp_path, terminals):
+    """All blocks of a page run in one folder, one after the other, so that what readers copy works."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for kind, argument, language, code in BLOCK.findall(page.read_text()):
         if kind == "file":
             (tmp_path / argument).write_text(code)
-            continue
-        for size in ("2000 ", "20000 ", "300000 "):  # of fleets: smaller ones take less time
-            code = code.replace(size, "500 ")
-        program = ["sh", "-ec", code] if language == "sh" else [sys.executable, "-c", code]
-        ended, said = run(program, tmp_path, 300)
-        assert ended == (int(argument) if argument.isdecimal() else 0), code + said
+        elif kind == "edit":
+            file = tmp_path / argument
+            file.write_text(edited(file.read_text(), code))
+        elif kind == "started":
+            terminals.start(code, expected=argument)
+        else:
+            for size in ("2000 ", "20000 ", "300000 "):  # of fleets: smaller ones take less time
+                code = code.replace(size, "500 ")
+            program = ["sh", "-ec", code] if language == "sh" else [sys.executable, "-c", code]
+            ended, said = run(program, tmp_path, 300)
+            assert ended == (int(argument) if argument.isdecimal() else 0), code + said

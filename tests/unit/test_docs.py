@@ -20,6 +20,7 @@ import ternhost
 from ternhost.cli import everywhere
 from ternhost.cli.parser import subparsers_of
 from ternhost.cli.tree import build_parser
+from ternhost.datasets import schema_file
 from ternhost.extensions import EXTENSIONS
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +119,12 @@ def test_the_page_of_names_describes_the_entries_under_each_heading(heading):
     described = re.findall(r"^\| `\S+` \| (.*) \|$", section, re.MULTILINE)
     assert len(described) > 1
     assert all(described)
+
+
+def test_the_page_of_schemas_has_every_key():
+    page = reference_pages.schema_page()
+    keys = {*schema_file.EXAMPLES, "low", "high", "unit", "categories", "computed"}
+    assert keys == {*re.findall(r"^\| `(\w+)", page, re.MULTILINE)}
 
 
 @pytest.fixture(scope="module")

@@ -129,6 +129,49 @@ def test_a_fleet_that_exists_needs_a_number_of_devices_or_their_column(two_class
     assert "--by" in refused.err
 
 
+FLEET = "--by home --run-epsilon 8"
+
+
+def test_a_fleet_of_the_table_has_its_devices(two_classes):
+    result = planned(f"--data {two_classes} {FLEET}")
+    assert result["devices"] == 3
+
+
+def test_a_fleet_of_the_table_holds_each_record_once(two_classes):
+    result = planned(f"--data {two_classes} {FLEET}")
+    assert result["held"] == result["distinct"] == result["available"]
+
+
+def test_the_schema_names_the_devices_of_a_fleet(tmp_path):
+    label = 'categories = ["open", "shut"]'
+    table = described(written(tmp_path, ["open", "shut"]), label, extra='device = "home"')
+    assert planned(f"--data {table} --run-epsilon 8")["devices"] == 3
+
+
+def test_another_number_of_devices_deals_the_records_anew(tmp_path):
+    label = 'categories = ["open", "shut"]'
+    table = described(written(tmp_path, ["open", "shut"]), label, extra='device = "home"')
+    result = planned(f"--data {table} --run-epsilon 8 --devices 5 --records 20")
+    assert (result["devices"], result["held"]) == (5, 100)
+
+
+def test_a_fleet_of_a_column_cannot_have_another_number_of_devices(two_classes, tern):
+    words = f"plan --data {two_classes} {FLEET} --devices 5"
+    assert "--devices" in tern(*words.split(), code=UsageError.exit_code).err
+
+
+@pytest.mark.parametrize("option", ["--by", "--time"])
+def test_new_devices_hold_one_record_each_so_that_no_column_tells_whose(two_classes, option, tern):
+    words = f"plan --data {two_classes} {option} home --devices 30"
+    refused = tern(*words.split(), code=UsageError.exit_code)
+    assert option in refused.err
+
+
+def test_a_plan_in_python_has_the_devices_of_the_table(two_classes):
+    result = ternhost.plan(FedSum(data=two_classes, by="home", run_epsilon=4), runs=2, workers=1)
+    assert result["devices"] == 3
+
+
 def test_a_changed_schema_is_read_again(two_classes, tmp_path):
     before, _ = records.load(two_classes)
     schema = tmp_path / "my.toml"

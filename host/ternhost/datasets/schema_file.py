@@ -24,6 +24,25 @@ EXAMPLES = {
     "leave_out": '["id", "note"]',
 }
 COLUMNS = "columns"
+# What each key means, for the reference: those above, then those of the table of a column.
+MEANINGS = {
+    "label": "the column that models predict; without it, there is nothing to learn",
+    "positive": "the class that is +1 for a model of two classes; the second of two by default",
+    "device": "the column that says which device a record belongs to, as --by does",
+    "time": "the column that orders the records of a device, as --time does",
+    "held_out": "the share of the records that judge the model, as --held-out does; 0.1 by default",
+    "missing": "how missing values are written; an empty cell by default",
+    "rows_with_missing": 'what becomes of a row with a missing value: it is left out, or "middle": '
+    "a missing number becomes the middle of its bounds",
+    "leave_out": "columns that are no features",
+}
+MEANINGS_OF_COLUMN = {
+    "low": "the public bound that becomes -1",
+    "high": "the public bound that becomes 1",
+    "unit": "the unit of the numbers, for people",
+    "categories": "all categories of the column, which are public, in place of low and high",
+    "computed": "true if the bounds or categories come from the records, so that they are not private",
+}
 _NUMERIC_KEYS = ("low", "high", "unit", "computed")
 _CATEGORICAL_KEYS = ("categories", "computed")
 _EXAMPLE_OF_COLUMN = 'low = 0 and high = 10, or categories = ["a", "b"]'

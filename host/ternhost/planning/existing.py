@@ -67,12 +67,20 @@ class Existing:
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
-        """The data set, and the name of the model: by default the one that suits the labels."""
+        """The data set, and the name of the model: by default the one that suits the labels.
+
+        The data set has owners if the devices are those that the records name. Raises UsageError if
+        the user names the column of the devices, and another number of devices.
+        """
         options = self.options
         data, model = records.load(options.data, options.model or None, options.selection)
-        if self.devices is not None:  # they are not those that the records name
-            data = data.without_owners()
-        return data, model
+        if data.owners is None or self.devices in (None, records.owner_count(data)):
+            return data, model
+        if options.by:
+            devices = counted(records.owner_count(data), "device")
+            text = f"--by {options.by}: {data.name} has records of {devices}, not of {self.devices}"
+            raise UsageError(text, "leave out --devices or --by")
+        return data.without_owners(), model
 
     @property
     def device_count(self) -> int:
@@ -94,7 +102,7 @@ class Existing:
         """
         data, model = self.loaded
         options = replace(self.options, seed=seed, public=public, model=model)
-        if self.devices is None and data.owners is not None:
+        if data.owners is not None:
             return FedSum(options, Population(), data)
         learner = FedSum(options, Population(clients=self.device_count, knows_records=False), data)
         learner.holdings = learner.deal(data, self.device_count, again=True)

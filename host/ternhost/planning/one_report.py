@@ -14,11 +14,12 @@ from typing import Any
 from ternhost import datasets
 from ternhost.datasets import Selection
 from ternhost.datasets.selection import EVERYTHING
+from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS
-from ternhost.options import require
+from ternhost.options import flag, require
 from ternhost.planning import records, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.simulation import default, figure_of, sgd, simulate
@@ -39,7 +40,7 @@ class Planned:
     """The options of a simulation: the records, the model, and the epsilon of a report.
 
     - epsilon: that of a report, as text
-    - data, selection: the records, as of `records.load`
+    - data, selection: the records, as of `records.load`; each device holds one of them
     - model: the name of the model; None for the one that suits the labels
     - goal: the figure that the user wants to reach, such as an accuracy; None for none
     - devices: the numbers of devices to try
@@ -66,6 +67,11 @@ class Planned:
         """Raise UsageError for numbers that are out of bounds."""
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
+        for option in ("by", "time"):
+            if getattr(self.selection, option):
+                text = f"{flag(option)} would change nothing: each new device holds one record"
+                hint = "to plan for the devices of the table, add --run-epsilon; or leave it out"
+                raise UsageError(text, hint)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.devices, default=0)
         require(least >= 1, "devices", "numbers of 1 or more", least)
