@@ -56,8 +56,6 @@ def _add_init(actions: Any) -> None:
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
     add_option(init, "--host HOST...", shown="localhost")
-    text = "127.0.0.1 for localhost, :: for an IPv6 address, else 0.0.0.0"
-    add_option(init, "--address A", shown=text)
     add_option(init, "--port P", shown="4222", type=int)
 
 
@@ -112,9 +110,7 @@ def run_init(args: argparse.Namespace) -> int:
     if not sites_before and not args.site:
         hint = f"such as tern gateway init {args.directory} --site north"
         raise UsageError("--site must name a site", hint)
-    server = directories.write_gateways(
-        args.directory, args.site, args.host, args.address, args.port
-    )
+    server = directories.write_gateways(args.directory, args.site, args.host, args.port)
     sites = directories.sites_of(args.directory)
     new_sites = [site for site in sites if site not in sites_before]
 

@@ -46,7 +46,6 @@ HELP = {
     "fleet": "the devices; 'tern fleet kinds' lists the kinds",
     "broker": "directory of the broker, from 'tern broker config'",
     "host": "name or address at which others reach it; for a cluster, one for each node",
-    "address": "address to listen on; 0.0.0.0 for all",
     "port": "port to listen on",
     "ids": "ids of devices: a number, or FIRST-LAST",
     "store": "file with the fleet's keys and rounds",

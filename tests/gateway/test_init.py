@@ -111,16 +111,15 @@ def test_what_contradicts_the_first_init_is_refused_and_writes_nothing(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("host", "address", "listens", "here"),
+    ("host", "listens", "here"),
     [
-        pytest.param(None, None, "127.0.0.1", "127.0.0.1:4222", id="this machine alone"),
-        pytest.param("203.0.113.1", "0.0.0.0", "0.0.0.0", "127.0.0.1:4222", id="IPv4"),
-        pytest.param("fd00::7", None, "[::]", "[::1]:4222", id="IPv6"),
-        pytest.param("a.example.org", "fd00::7", "[fd00::7]", "[fd00::7]:4222", id="one address"),
+        pytest.param(None, "127.0.0.1", "127.0.0.1:4222", id="this machine alone"),
+        pytest.param("203.0.113.1", "0.0.0.0", "127.0.0.1:4222", id="IPv4"),
+        pytest.param("fd00::7", "[::]", "[::1]:4222", id="IPv6"),
     ],
 )
-def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, here):
-    server = write_gateways(tmp_path, ["north"], [host] if host else [], address)
+def test_a_server_listens_where_its_name_says(tmp_path, host, listens, here):
+    server = write_gateways(tmp_path, ["north"], [host] if host else [])
     assert server.here == (f"tls://{here}",)
     assert f'listen: "{listens}:4222"' in (node_of(tmp_path) / "nats.conf").read_text()
     certified = names_of(server.directory / "server.pem")

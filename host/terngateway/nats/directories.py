@@ -23,7 +23,14 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import private, read_object, storage_errors, write_file
 from ternhost.provision.keys import check_apart, parse_range
 from ternhost.reach import certificates
-from ternhost.reach.addresses import AUTHORITY, LOOPBACK, bracketed, check_reached, is_address
+from ternhost.reach.addresses import (
+    AUTHORITY,
+    LOOPBACK,
+    bracketed,
+    check_reached,
+    is_address,
+    listening_address,
+)
 
 # In the directory of the host.
 SETTINGS = "server.json"
@@ -46,12 +53,6 @@ _CERTIFICATE = ("server.pem", "server.key")
 _ROUTES = "routes.secret"  # in the host's directory: the password of NATS servers among themselves
 
 PORT = 4222  # of NATS; servers speak to each other on the next one
-# The address on which a server with one of these names listens.
-_LISTENS = {
-    "localhost": "127.0.0.1",
-    "127.0.0.1": "127.0.0.1",
-    "::1": "::1",
-}
 _MOST_CONNECTIONS = 8  # of a site and its host together; each has one, or two for a moment
 _LEAST_NODES = 3  # of a cluster: of two, neither goes on alone
 _MOST_NODES = 99
@@ -193,15 +194,14 @@ def write_gateways(
     directory: str | Path,
     sites: Sequence[str],
     hosts: Sequence[str] = (),
-    address: str | None = None,
     port: int | None = None,
 ) -> Server:
     """Write the directories of a host, of its NATS servers and of sites, unless they exist.
 
     sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes those
     of an existing site. hosts: names or addresses under which sites reach the NATS servers.
-    address: on which these listen. A site's private key is in its own directory only. Raises
-    UsageError, also if an existing server has other settings, and StorageError.
+    A site's private key is in its own directory only. Raises UsageError, also if an existing server
+    has other settings, and StorageError.
     """
     directory = Path(directory)
     if (directory / SETTINGS).exists():
@@ -216,10 +216,10 @@ def write_gateways(
     with storage_errors():
         check_apart({**registered(directory), **named_ranges})
         if (server_place / SETTINGS).exists():
-            server = _same_server(Server.load(server_place), hosts, address, port)
+            server = _same_server(Server.load(server_place), hosts, port)
         else:
             server = _write_server(
-                server_place, hosts or ["localhost"], address, PORT if port is None else port
+                server_place, hosts or ["localhost"], PORT if port is None else port
             )
         for name, ids in device_ranges.items():
             _register_site(directory, name, ids, server)
@@ -348,13 +348,10 @@ def _parse(text: str) -> tuple[str, range | None]:
     return name, parse_range(ids) if colon else None
 
 
-def _same_server(
-    server: Server, hosts: Sequence[str], address: str | None, port: int | None
-) -> Server:
+def _same_server(server: Server, hosts: Sequence[str], port: int | None) -> Server:
     """Return the server if the options that are not None agree with it. Raises UsageError."""
     options = (
         ("--host", " ".join(hosts) or None, " ".join(server.hosts)),
-        ("--address", address, server.address),
         ("--port", port, server.port),
     )
     for option, requested, existing in options:
@@ -365,15 +362,12 @@ def _same_server(
     return server
 
 
-def _write_server(
-    place: Path, hosts: Sequence[str], requested_address: str | None, port: int
-) -> Server:
+def _write_server(place: Path, hosts: Sequence[str], port: int) -> Server:
     """Write the directory of a host with its keys, and those of its NATS servers.
 
-    place: the directory of the host. requested_address: on which the servers listen; None to choose
-    one. Raises UsageError, OSError.
+    place: the directory of the host. Raises UsageError, OSError.
     """
-    address = requested_address or _default_address(hosts)
+    address = listening_address(hosts)
     _check_hosts(hosts, address, port)
     for folder in (place.parent, place, place / SITES, place / HOSTS):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -390,19 +384,11 @@ def _write_server(
     for name in hosts:
         node_address = address
         # Nodes that are named by address listen there, so that several can run on one machine.
-        if is_cluster and not requested_address and is_address(name):
+        if is_cluster and is_address(name):
             node_address = name
         _write_node(place, name, hosts, node_address, port)
     _write_json(place / SETTINGS, {"hosts": list(hosts), "port": port, "address": address})
     return Server.load(place)
-
-
-def _default_address(hosts: Sequence[str]) -> str:
-    """Return the address to listen on: loopback for a single local server, otherwise all."""
-    if len(hosts) > 1:
-        return "0.0.0.0"
-    all_addresses = "::" if ":" in hosts[0] else "0.0.0.0"
-    return _LISTENS.get(hosts[0], all_addresses)
 
 
 def _check_hosts(hosts: Sequence[str], address: str, port: int) -> None:
@@ -417,9 +403,6 @@ def _check_hosts(hosts: Sequence[str], address: str, port: int) -> None:
         if host.lower().startswith("fe80:"):
             hint = "give a name, or an address that all sites can reach"
             raise UsageError(f"{host} is valid on one network link only", hint=hint)
-    if not is_address(address):
-        text = f"--address must be an IP address, not {address!r}"
-        raise UsageError(text, hint="such as 0.0.0.0 or ::")
 
 
 def _write_node(place: Path, name: str, hosts: Sequence[str], address: str, port: int) -> None:

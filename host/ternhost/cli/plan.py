@@ -57,7 +57,6 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--model", shown="by the labels", choices=models)
     add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
     add_option(parser, "--runs R", default=RUNS)
-    add_option(parser, "--seed S", default=1)
     add_option(parser, "--workers N", shown="one per core", type=int)
     add_option(parser, "--plot FILE.png")
 
@@ -136,7 +135,7 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None
 
 def _planned(args: argparse.Namespace) -> Planned | Existing:
     """Return what the options ask to plan: a fleet that exists, or a new one."""
-    population = {"data": args.data, "seed": args.seed}
+    population = {"data": args.data}
     selection = _given(args, ("by", "time", "held_out"))
     if _is_of_a_fleet(args):
         fleet_options = _given(args, (*_OF_A_FLEET, *_OF_A_BUDGET))
