@@ -109,7 +109,7 @@ again = (
 for seed, board in enumerate(live, 1):
     x, y = lived(seed, 0, -(-board["windows"] // BOUT))
     judged = slice(board["windows"] - board["judged"], board["windows"])
-    again += int((model.predict(x[judged]) == y[judged]).sum())
+    again += int((model.predict_numbers(x[judged]) == y[judged]).sum())
 x, y = all_of(day=1, bouts=150)
 held, labels = all_of(day=2, bouts=-(-args.windows // BOUT))
 free = LogisticRegression(C=100, fit_intercept=False, max_iter=5000).fit(held / ONE, labels)
@@ -129,7 +129,7 @@ outcome = {
     "live": right / judged,
     "live_each": each,
     "the_same_windows": again / judged,
-    "host": float((model.predict(x) == y).mean()),
+    "host": float((model.predict_numbers(x) == y).mean()),
     "majority": float(np.bincount(y).max() / len(y)),
     "without_privacy": float(free.score(x / ONE, y)),
     "seconds": result["seconds"],

@@ -18,6 +18,7 @@ device_library.provide(__name__)  # for modules that import `tern`: neither of t
 if TYPE_CHECKING:
     from ternhost.api.accounts import Account, account
     from ternhost.api.cards import Card, Verdict, design, list_cards
+    from ternhost.api.data import Data, describe
     from ternhost.api.fleets import Broker, Emulated, FleetChoice, Ports, Simulated
     from ternhost.api.learners import Direct, FedAvg, FedSGD, FedSum, Infer, Means, Values
     from ternhost.api.plans import PlanResult, plan
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
     from ternhost.api.statements import write_statement
+    from ternhost.datasets.columns import Categorical, Numeric
+    from ternhost.datasets.schema import Schema
     from ternhost.learn.schedule import Schedule, Terms
     from ternhost.planning.years import RoundsForYears
     from ternhost.privacy.matrix import certify
@@ -49,6 +52,11 @@ _PLACES = {
     "FleetChoice": "ternhost.api.fleets:FleetChoice",
     "Ports": "ternhost.api.fleets:Ports",
     "Simulated": "ternhost.api.fleets:Simulated",
+    "Data": "ternhost.api.data:Data",
+    "describe": "ternhost.api.data:describe",
+    "Schema": "ternhost.datasets.schema:Schema",
+    "Numeric": "ternhost.datasets.columns:Numeric",
+    "Categorical": "ternhost.datasets.columns:Categorical",
     "Protection": "ternhost.api.protection:Protection",
     "Schedule": "ternhost.learn.schedule:Schedule",
     "Terms": "ternhost.learn.schedule:Terms",
@@ -90,7 +98,9 @@ __all__ = [
     "Attribute",
     "Broker",
     "Card",
+    "Categorical",
     "CollectResult",
+    "Data",
     "DeviceError",
     "DeviceModel",
     "Direct",
@@ -103,6 +113,7 @@ __all__ = [
     "Infer",
     "InferResult",
     "Means",
+    "Numeric",
     "PlanResult",
     "Ports",
     "Protection",
@@ -111,6 +122,7 @@ __all__ = [
     "RoundsForYears",
     "Run",
     "Schedule",
+    "Schema",
     "Simulated",
     "Status",
     "StorageError",
@@ -124,6 +136,7 @@ __all__ = [
     "account",
     "certify",
     "collect",
+    "describe",
     "design",
     "fleet_summary",
     "infer",

@@ -46,7 +46,7 @@ def assert_same_predictions(board, model):
     device.open(str(board.directory))
     assert (device.kind, device.classes, device.d) == (model.model, model.classes, model.d)
     rows = np.random.default_rng(5).integers(-16384, 16385, (50, model.d), dtype=np.int16)
-    predictions = model.predict(rows).tolist()
+    predictions = model.predict_numbers(rows).tolist()
     assert [device.predict(array("h", row.tolist())) for row in rows] == predictions
     assert kept_round(board) == model.number
 

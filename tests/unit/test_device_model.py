@@ -35,7 +35,7 @@ def check_predictions(folder, twin, rows):
     """The device predicts what its twin does, from a model.bin that the host wrote."""
     twin.save(str(folder) + MODEL)
     device = opened(folder)
-    scores, predictions = twin.score(rows), twin.predict(rows)
+    scores, predictions = twin.score(rows), twin.predict_numbers(rows)
     probabilities = twin.probability(rows) if twin.model in (wire.LOGISTIC, wire.SOFTMAX) else None
     for i, values in enumerate(rows.tolist()):
         row, labels = array("h", values), range(twin.classes)
@@ -80,7 +80,7 @@ def test_the_twin_of_a_run_has_its_weights_and_its_accuracy(here):
 
     assert np.array_equal(twin.weights.ravel(), np.ravel(result.weights))
     data = load("iris", classes=True)
-    right = twin.predict(data.features[data.test]) == data.labels[data.test]
+    right = twin.predict_numbers(data.features[data.test]) == data.labels[data.test]
     assert right.mean() == pytest.approx(result["accuracy"], abs=1 / len(right))
     assert twin.file() == DeviceModel.of_run(result.name).file(), "by its name, too"
 

@@ -10,7 +10,7 @@ import pytest
 from harness.table_kinds import KINDS
 
 from tern.fixed import ONE
-from ternhost.datasets import own, reading
+from ternhost.datasets import frames, own, reading
 from ternhost.errors import UsageError
 
 
@@ -317,7 +317,7 @@ def frame_of():
 
 
 def test_a_frame_is_a_table(frame_of):
-    table = reading.of_frame(frame_of({"a": [1, 2], "b": [0.1, None], "c": ["x ", True]}))
+    table = frames.table_of(frame_of({"a": [1, 2], "b": [0.1, None], "c": ["x ", True]}))
     assert table.columns == ("a", "b", "c")
     assert table.numbers("a").tolist() == [1, 2]
     assert table.texts("b") == ["0.1", ""]
@@ -326,19 +326,19 @@ def test_a_frame_is_a_table(frame_of):
 
 def test_missing_values_of_each_type_are_empty_cells(frame_of):
     frame = frame_of({"a": [1, None], "b": ["x", None]}).convert_dtypes()
-    table = reading.of_frame(frame)
+    table = frames.table_of(frame)
     assert [table.texts("a"), table.texts("b")] == [["1", ""], ["x", ""]]
 
 
 def test_a_wrong_cell_of_a_frame_is_refused_with_its_row(frame_of):
-    table = reading.of_frame(frame_of({"a": [1.5, float("inf")]}), "my frame")
+    table = frames.table_of(frame_of({"a": [1.5, float("inf")]}), "my frame")
     with pytest.raises(UsageError, match="my frame, row 2, column a: 'inf'"):
         table.numbers("a")
 
 
 def test_two_columns_of_a_frame_with_one_name_are_refused(frame_of):
     with pytest.raises(UsageError, match="'a'"):
-        reading.of_frame(frame_of([[1, 2]], columns=["a", "a"]))
+        frames.table_of(frame_of([[1, 2]], columns=["a", "a"]))
 
 
 # Damage

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ternhost.api import arguments
+from ternhost.api import data as records
 from ternhost.api.frames import frame
 from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
@@ -20,6 +21,8 @@ from ternhost.planning.years import RoundsForYears
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from ternhost.api.data import AnyData
 
 _GOAL = Option("goal", "", type=float)
 # What a plan for new devices takes of a learner.
@@ -53,6 +56,7 @@ def plan(
     learner: OptionGroup,
     devices: int | Sequence[int] | None = None,
     *,
+    data: AnyData | None = None,
     rounds: RoundsForYears | None = None,
     goal: float | None = None,
     runs: int = one_report.RUNS,
@@ -66,6 +70,7 @@ def plan(
       once? Or `FedSum` for a fleet that exists: how good is it after each round?
     - devices: the numbers to try; of a fleet that exists, its number, which may be left out if
       the data say which device holds which records
+    - data: the records, as of `train`; None: the learner's
     - rounds: rounds for years, which each device answers instead of reporting once; the epsilon of
       a report then follows from theirs, and the learner states none
     - goal: an accuracy, AUC or mean squared error whose number of devices is wanted
@@ -86,6 +91,8 @@ def plan(
         raise UsageError("on_progress must be a function")
     if rounds is not None and not isinstance(rounds, RoundsForYears):
         raise UsageError("rounds must be RoundsForYears, such as RoundsForYears(2, '1h')")
+    if data is not None:
+        learner = records.replaced(learner, data)
     if isinstance(learner, fedsum.Options):
         count = None
         if devices is not None:

@@ -12,9 +12,10 @@ from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ternhost.api import arguments, fleets
+from ternhost.api import data as records
 from ternhost.api.fleets import AnyFleet
 from ternhost.api.protection import Protection
 from ternhost.api.results import CollectResult, InferResult, Result, TrainResult
@@ -28,6 +29,9 @@ from ternhost.run import serve as serving
 from ternhost.run.begin import Place, plan_run
 from ternhost.run.options import RunOptions
 from ternhost.run.status import Status, Watcher
+
+if TYPE_CHECKING:
+    from ternhost.api.data import AnyData
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)
@@ -60,7 +64,7 @@ class Run:
         learner: OptionGroup | None = None,
         fleet: AnyFleet | None = None,
         *,
-        data: str | None = None,
+        data: AnyData | None = None,
         protection: Protection | None = None,
         terms: Terms | None = None,
         schedule: Schedule | None = None,
@@ -74,7 +78,9 @@ class Run:
 
         - learner: what is learned and how, such as `FedSGD(epsilon=2)`; None: chosen by the data
         - fleet: the devices, such as `Simulated(20_000)` or "port:a0"; None: emulated boards
-        - data: the records: a name of a data set, as `--data` takes it; None: the learner's
+        - data: the records: a name of a data set or a file, as `--data` takes it, a data frame, a
+          pair of arrays (features n x f, and labels n), or `Data`, which also says whose they are;
+          None: the learner's
         - protection: what is protected, and the budget of all runs
         - terms: when a round ends
         - schedule: when rounds begin, for a fleet that is served without end; None: the run ends
@@ -139,6 +145,7 @@ class Run:
         run: str | Path,
         *,
         fleet: AnyFleet | None = None,
+        data: AnyData | None = None,
         after_round: int | None = None,
         directory: str | Path = run_directory.RUNS,
         on_status: OnStatus | None = None,
@@ -149,9 +156,17 @@ class Run:
         fleet_now, _options = fleets.parsed(fleet)
         after = _AFTER_ROUND.normalised(after_round)
         watcher = _watcher(on_status)
+        data_again = None
+        if data is not None:
+            data_again = records.as_data(data).in_memory()
+            if data_again is None:
+                hint = "leave data out: the run has its name"
+                raise UsageError("only data in memory are handed over again", hint)
 
         def begin() -> engine.Run:
             """Load the run from its store."""
+            if data_again is not None:
+                engine.hand_over(text, parent, data_again)
             return engine.Run.resume(text, watcher, fleet_now, after, parent)
 
         resumed = cls.__new__(cls)
@@ -388,7 +403,7 @@ def train(
     learner: OptionGroup | None = None,
     fleet: AnyFleet | None = None,
     *,
-    data: str | None = None,
+    data: AnyData | None = None,
     protection: Protection | None = None,
     terms: Terms | None = None,
     name: str | None = None,
@@ -412,7 +427,7 @@ def collect(
     learner: OptionGroup | None = None,
     fleet: AnyFleet | None = None,
     *,
-    data: str | None = None,
+    data: AnyData | None = None,
     protection: Protection | None = None,
     terms: Terms | None = None,
     name: str | None = None,
@@ -435,7 +450,7 @@ def infer(
     learner: OptionGroup | None = None,
     fleet: AnyFleet | None = None,
     *,
-    data: str | None = None,
+    data: AnyData | None = None,
     protection: Protection | None = None,
     terms: Terms | None = None,
     name: str | None = None,
@@ -458,7 +473,7 @@ def serve(
     fleet: AnyFleet,
     *,
     schedule: Schedule | None = None,
-    data: str | None = None,
+    data: AnyData | None = None,
     protection: Protection | None = None,
     terms: Terms | None = None,
     name: str | None = None,
@@ -495,6 +510,7 @@ def resume(
     run: str | Path,
     *,
     fleet: AnyFleet | None = None,
+    data: AnyData | None = None,
     after_round: int | None = None,
     directory: str | Path = run_directory.RUNS,
     on_status: OnStatus | None = None,
@@ -502,11 +518,17 @@ def resume(
     """Resume an interrupted run, and carry it out to its end, as `tern resume` does.
 
     run: its name in `directory`, its own directory, or its store. fleet: the new place of its
-    boards, if they have moved. after_round: continue after this round number, if the store was
+    boards, if they have moved. data: the records once more, if the run had them in the memory of
+    another process. after_round: continue after this round number, if the store was
     restored from a backup and boards have already seen later rounds. Raises TernError.
     """
     resumed = Run.resume(
-        run, fleet=fleet, after_round=after_round, directory=directory, on_status=on_status
+        run,
+        fleet=fleet,
+        data=data,
+        after_round=after_round,
+        directory=directory,
+        on_status=on_status,
     )
     return _finished(resumed, Result)
 
@@ -549,7 +571,7 @@ class _Parts:
 
     learner: OptionGroup | None
     fleet: AnyFleet | None
-    data: str | None
+    data: AnyData | None
     protection: Protection | None
     terms: Terms | None
     schedule: Schedule | None = None
@@ -567,7 +589,7 @@ class _Parts:
             if part is not None:
                 named |= _changed(part)
         _add(named, _protection_options(self.protection))
-        _add(named, _data_options(self.data))
+        _add(named, records.options_of(self.data))
         return named
 
     @property
@@ -627,21 +649,6 @@ def _protection_options(protection: Protection | None) -> Mapping[str, Any]:
         return {}
     _require(protection, Protection, "protection")
     return protection.options()
-
-
-def _data_options(data: str | None) -> Mapping[str, Any]:
-    """Return the options that name the records of a run.
-
-    data: as the learner's own option `data` takes it; None: there are none. This is the place where
-    other forms of data will be made into a data set. Raises UsageError for anything else.
-    """
-    given: Any = data  # what a program without type checks may have handed over
-    if given is None:
-        return {}
-    if not isinstance(given, str):
-        text = f"data must be the name of a data set, not {type(given).__name__}"
-        raise UsageError(text, hint="such as flights, or mine:records.csv")
-    return {"data": given}
 
 
 def _add(named: dict[str, Any], more: Mapping[str, Any]) -> None:

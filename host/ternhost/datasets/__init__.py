@@ -30,6 +30,7 @@ from ternhost.datasets.base import (
 from ternhost.datasets.departures import flights_table
 from ternhost.datasets.holdings import Holdings
 from ternhost.datasets.nycflights import flights, planned_flights
+from ternhost.datasets.schema import SUFFIX, Schema
 from ternhost.datasets.selection import EVERYTHING, Selection
 from ternhost.datasets.sources import Source
 from ternhost.errors import UsageError
@@ -64,6 +65,7 @@ __all__ = [
     "on_devices",
     "own",
     "planned_flights",
+    "schema_of",
     "synthetic",
     "task_of",
     "to_fixed",
@@ -90,18 +92,32 @@ DATASETS: Collection[str] = SOURCES.keys()  # data sets for training; a view, as
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 
 
-def task_of(name: str) -> str:
+def task_of(name: str, selection: Selection = EVERYTHING) -> str:
     """Return the task that suits the labels of a data set.
 
-    name: as of `load`. An unknown name counts as a classification; `load` refuses it later. Raises
+    name, selection: as of `load`. An unknown name counts as a classification; `load` refuses it later. Raises
     UsageError for a table of the user's own that cannot be read.
     """
     kind, _, _ = name.partition(":")
     if kind in SOURCES:
         return SOURCES[kind].task
     if own.is_file(name):
-        return own.load(name).schema.task
+        return own.load(name, selection).schema.task
     return CLASSIFICATION
+
+
+def schema_of(name: str, selection: Selection = EVERYTHING) -> Schema | None:
+    """Return the schema of a table of the user's own, with all columns; None for other data.
+
+    name, selection: as of `load`; or the name of a schema, whose records the devices know. Raises
+    UsageError for a file that cannot be read.
+    """
+    if name.lower().endswith(SUFFIX):
+        return Schema.read(name)
+    kind, _, _ = name.partition(":")
+    if kind not in SOURCES and own.is_file(name):
+        return own.load(name, selection).whole_schema
+    return None
 
 
 def held_names() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets import own
+from ternhost.datasets import in_memory, own
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS
 from ternhost.datasets.schema import SUFFIX, Schema
 from ternhost.errors import UsageError
@@ -94,4 +94,6 @@ def in_words(data: str | None) -> str:
     """Return a value of --data in words: the name of a data set, or that there is none."""
     if not data or parse(data) is not None:
         return "records of the devices"
+    if in_memory.is_name(data):
+        return "a table in memory"
     return data

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets import reading
+from ternhost.datasets import in_memory, reading
 from ternhost.datasets.base import (
     CLASSIFICATION,
     CONSTANT,
@@ -30,6 +30,7 @@ from ternhost.datasets.base import (
     held_out,
     to_fixed,
 )
+from ternhost.datasets.frames import FALSE, TRUE
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, SUFFIX, Categorical, Column, Numeric, Schema
 from ternhost.datasets.selection import EVERYTHING, Selection
@@ -43,7 +44,9 @@ _ONE, _MINUS_ONE = Decimal(1), Decimal(-1)
 
 
 def is_file(name: str) -> bool:
-    """Return whether a value of --data names a table of the user's own."""
+    """Return whether a value of --data names a table of the user's own, in a file or in memory."""
+    if in_memory.is_name(name):
+        return True
     ending = Path(name).suffix.lower()
     return ending in ENDINGS or (ending != SUFFIX and os.path.isfile(name))
 
@@ -120,6 +123,15 @@ class OwnData:
             return self.schema.feature_names
         return (CONSTANT, *self.schema.feature_names)
 
+    @property
+    def whole_schema(self) -> Schema:
+        """The schema with all columns of the table: those that it does not name are left out."""
+        schema = self.schema
+        named = {column.name for column in schema.columns}
+        named |= {*schema.leave_out, schema.device, schema.time}
+        others = [column for column in self.table.columns if column not in named]
+        return replace(schema, leave_out=(*schema.leave_out, *others))
+
     def records(self) -> Fixed:
         """Return all records as devices hold them: n x (d + 1), the label last.
 
@@ -167,15 +179,19 @@ class OwnData:
 
 
 def load(path: str | Path, selection: Selection = EVERYTHING) -> OwnData:
-    """Read a table and the schema beside it.
+    """Read a table and the schema beside it, or take a table in memory by its name.
 
     The result is kept until either file changes. Raises UsageError.
     """
+    if in_memory.is_name(str(path)):
+        return _held(str(path), selection, versions(path))
     return _load(Path(path).expanduser(), selection, versions(path))
 
 
 def versions(path: str | Path) -> tuple[object, ...]:
     """Return what changes when a table or the schema beside it is written, as a key of caches."""
+    if in_memory.is_name(str(path)):
+        return (in_memory.named(str(path)).digest,)
     file = Path(path).expanduser()
     return _version(file), _version(file.with_suffix(SUFFIX))
 
@@ -184,6 +200,18 @@ def versions(path: str | Path) -> tuple[object, ...]:
 def _load(file: Path, selection: Selection, _versions: object) -> OwnData:
     """Read a table and the schema beside it. The versions make the cache forget old files."""
     return of_table(reading.read(file), Schema.beside(file), selection)
+
+
+@lru_cache(maxsize=4)
+def _held(name: str, selection: Selection, _versions: object) -> OwnData:
+    """Apply what is known of a table in memory. The versions make the cache forget an old one."""
+    held = in_memory.named(name)
+    schema = held.schema
+    if schema is None:
+        schema = plain_schema(held.table, selection, held.label)
+    elif held.label:
+        schema = replace(schema, label=held.label)
+    return of_table(held.table, schema, selection)
 
 
 def _version(file: Path) -> tuple[int, int] | None:
@@ -206,10 +234,10 @@ def is_of_a_board(table: RawTable) -> bool:
     )
 
 
-def of_table(table: RawTable, schema: Schema | None, selection: Selection) -> OwnData:
+def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVERYTHING) -> OwnData:
     """Apply a schema to a table; None: the one that a table in [-1, 1] needs. Raises UsageError."""
     if schema is None:
-        schema = plain_schema(table)
+        schema = plain_schema(table, selection)
     _require_columns(table, schema)
     whole = table
     table = _without_missing(whole, schema)
@@ -249,26 +277,44 @@ def _require_columns(table: RawTable, schema: Schema) -> None:
             raise UsageError(f"{place}: {table.name} has no column {name!r}", hint)
 
 
-def plain_schema(table: RawTable) -> Schema:
+def plain_schema(table: RawTable, selection: Selection = EVERYTHING, label: str = "") -> Schema:
     """Return the schema of a table that has none: numbers in [-1, 1], and the label last.
 
     A first column that is 1 in every row is the constant, which tern adds by itself. A table of the
-    records of a board (`is_of_a_board`) is taken as it is.
+    records of a board (`is_of_a_board`) is taken as it is. Columns of a data frame that are no
+    numbers are categories. Columns that name devices or times are no features.
+
+    label: the name of the label's column; empty for the last one. Raises UsageError.
     """
-    *names, label = table.columns
-    leave_out = []
+    leave_out = [name for name in (selection.by, selection.time) if name]
+    names = [name for name in table.columns if name not in leave_out]
+    if label:
+        table.texts(label)  # raises UsageError if there is no such column
+    elif names:
+        label = names[-1]
+    names = [name for name in names if name != label]
     if not names:
-        text = f"{table.name} has a single column"
+        text = f"{table.name} has too few columns"
         raise UsageError(text, "a row is a record: its features, then its label")
     has_constant = _is_constant(table, names[0])
     if has_constant and not is_of_a_board(table):
-        leave_out = [names.pop(0)]
+        leave_out.append(names.pop(0))
     columns: list[Column] = []
     for name in names:
-        _in_range(table, name)
-        columns.append(Numeric(name, _MINUS_ONE, _ONE))
+        columns.append(_plain_feature(table, name))
     columns.append(_plain_label(table, label))
     return Schema(tuple(columns), label=label, leave_out=tuple(leave_out), name=table.name)
+
+
+def _plain_feature(table: RawTable, name: str) -> Column:
+    """Return the column of a feature of a table without a schema. Raises UsageError."""
+    categories = table.categories_of(name)
+    if categories == (FALSE, TRUE):
+        return Categorical(name, (TRUE, FALSE))  # so that the feature is 1 for True
+    if categories:
+        return Categorical(name, categories)
+    _in_range(table, name)
+    return Numeric(name, _MINUS_ONE, _ONE)
 
 
 def public_features(table: RawTable, d: int, *, constant: bool) -> Fixed:
@@ -313,20 +359,36 @@ def _is_constant(table: RawTable, name: str) -> bool:
         return False
 
 
-def _in_range(table: RawTable, name: str) -> Floats:
-    """Return the numbers of a column, which must lie in [-1, 1]. Raises UsageError."""
-    numbers = table.numbers(name)
+def require_in_range(table: RawTable, schema: Schema) -> None:
+    """Raise UsageError for numbers out of [-1, 1] in columns with these bounds, which scale nothing.
+
+    Such columns are those of tables without a schema of their own.
+    """
+    for column in schema.columns:
+        if isinstance(column, Numeric) and (column.low, column.high) == (_MINUS_ONE, _ONE):
+            _in_range(table, column.name, schema.missing)
+
+
+def _in_range(table: RawTable, name: str, missing: Sequence[str] = ()) -> Floats:
+    """Return the numbers of a column, which must lie in [-1, 1]. Raises UsageError.
+
+    missing: the texts that stand for a missing value, which is nan.
+    """
+    numbers = table.numbers(name, missing)
     wrong = np.flatnonzero(np.abs(numbers) > 1)
     if wrong.size:
         row = int(wrong[0])
         text = f"{table.where(row, name)}: {table.texts(name)[row]} is not in [-1, 1]"
-        raise UsageError(text, f"'tern data describe {table.name}' writes bounds for it")
+        raise UsageError(text, table.how_to_describe)
     return numbers
 
 
 def _plain_label(table: RawTable, name: str) -> Column:
     """Return the column of the label of a table without a schema."""
     classes = sorted(set(table.texts(name)) - {""})
+    categories = table.categories_of(name)
+    if categories:
+        return Categorical(name, categories)
     try:
         numbers = table.numbers(name, missing=("",))
         numbers = numbers[~np.isnan(numbers)]

@@ -1,4 +1,4 @@
-"""Reads tables that people have: text files of rows and columns, and data frames of Python.
+"""Reads tables that people have, from text files of rows and columns.
 
 A table is kept as text, cell by cell, with the line of the file that each row came from. So every
 message can name the line, the column and the cell that it is about.
@@ -21,7 +21,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +142,19 @@ class RawTable:
         """Return where a cell is, for messages. row: from 0."""
         return f"{self.name}, {self.place} {self.lines[row]}, column {column}"
 
+    def categories_of(self, column: str) -> tuple[str, ...]:
+        """Return the categories of a column that is no column of numbers; empty if none are known.
+
+        A file does not tell the type of a column. Raises UsageError if there is no such column.
+        """
+        self.texts(column)
+        return ()
+
+    @property
+    def how_to_describe(self) -> str:
+        """What writes a schema for the table, as a hint."""
+        return f"'tern data describe {self.name}' writes bounds for it"
+
     def rows(self, positions: npt.ArrayLike) -> "RawTable":
         """Return a table of the rows at these positions, in this order."""
         chosen = np.asarray(positions, np.int64).tolist()
@@ -176,7 +188,7 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
         place_of_names = f"{file}, line {content.line_of_names}"
     return RawTable(
         name=file.name,
-        columns=_names(content.names, len(cells), place_of_names),
+        columns=names_of(content.names, len(cells), place_of_names),
         cells=tuple(cells),
         lines=content.lines,
         has_header=content.names is not None,
@@ -186,7 +198,7 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
     )
 
 
-def _names(given: Sequence[str] | None, count: int, place: str) -> tuple[str, ...]:
+def names_of(given: Sequence[str] | None, count: int, place: str) -> tuple[str, ...]:
     """Return a name for each of `count` columns. Raises UsageError if two have the same one.
 
     given: the names in the table, in which columns without a name are called x0 for the first and
@@ -205,26 +217,3 @@ def _names(given: Sequence[str] | None, count: int, place: str) -> tuple[str, ..
                 hint="give each column a name of its own",
             )
     return tuple(names)
-
-
-def of_frame(frame: Any, name: str = "the table") -> RawTable:
-    """Return a data frame of pandas as a table of texts, whose empty cells are missing values.
-
-    name: for messages, which count rows from 1. Raises UsageError if two columns have one name.
-    """
-    names = _names([str(column) for column in frame.columns], len(frame.columns), name)
-    cells = []
-    for position in range(len(names)):
-        column = frame.iloc[:, position]
-        is_missing = column.isna().tolist()
-        texts = []
-        for value, is_absent in zip(column.tolist(), is_missing, strict=True):
-            texts.append("" if is_absent else str(value).strip())
-        cells.append(texts)
-    return RawTable(
-        name=name,
-        columns=names,
-        cells=tuple(cells),
-        lines=range(1, len(frame) + 1),
-        place="row",
-    )

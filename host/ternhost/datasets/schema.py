@@ -174,6 +174,11 @@ class Schema:
         file = TomlText.read(Path(path))
         return cls(**schema_file.fields_of(file), text=file.text, name=file.name)
 
+    @classmethod
+    def of_text(cls, text: str, name: str = "the schema") -> Self:
+        """Return the schema in the text of a file. name: for messages. Raises UsageError."""
+        return cls(**schema_file.fields_of(TomlText(name, text)), text=text, name=name)
+
     def write(self, path: str | Path, notes: Notes = _NO_NOTES) -> None:
         """Write or replace the file of the schema. Raises StorageError.
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ternhost import datasets
-from ternhost.datasets import CLASSIFICATION
+from ternhost.datasets import CLASSIFICATION, Selection
 from ternhost.learn.base import Learner
+from ternhost.learn.data_options import DataOptions
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, names_of
 
@@ -149,7 +150,7 @@ def _has_two_classes(named: Mapping[str, Any]) -> bool:
     on_devices = datasets.on_devices.parse(data)
     if on_devices is not None:
         return on_devices.classes is None
-    return datasets.task_of(data) == CLASSIFICATION
+    return datasets.task_of(data, _selection(named)) == CLASSIFICATION
 
 
 def _missing_rows(named: Mapping[str, Any]) -> str | None:
@@ -166,7 +167,7 @@ def _missing_rows(named: Mapping[str, Any]) -> str | None:
     name = _data(named)
     if datasets.on_devices.parse(name) is not None:
         return ": no public rows are known (--public FILE)"
-    if not suits_direct("logistic", datasets.load(name)):
+    if not suits_direct("logistic", datasets.load(name, selection=_selection(named))):
         return f": {name} declares no public rows (--public FILE|N)"
     return None
 
@@ -175,3 +176,9 @@ def _data(named: Mapping[str, Any]) -> str:
     """Return what the devices hold: as named, or the default."""
     data: str = named.get("data", "flights")
     return data
+
+
+def _selection(named: Mapping[str, Any]) -> Selection:
+    """Return which device holds which records, as named. Raises UsageError for wrong values."""
+    names = names_of(DataOptions) & named.keys()
+    return DataOptions(**{name: named[name] for name in names}).selection

@@ -75,7 +75,7 @@ class ModelOptions(DataOptions):
         if self.model:
             return self.model
         if self.on_devices is None:
-            return SUITED[datasets.task_of(self.data)]
+            return SUITED[datasets.task_of(self.data, self.selection)]
         return SUITED[self.on_devices.task]
 
     @property
@@ -120,6 +120,8 @@ class Learning(Learner):
         self._population = population
         self.model: str = options.model_name
         self.dataset = self._dataset_for(data)  # None: only the devices know their records
+        # That of the table of the user's own; None: there is none.
+        self.schema = datasets.schema_of(options.data, options.selection) if data is None else None
         self.classes = self.label_classes = self._class_count()
         features = self._feature_count()
         self.d = self.classes * features  # weights of the model
@@ -309,6 +311,7 @@ class Learning(Learner):
             "class_names": list(self.class_names),
             "class_records": self._class_records(),
             "label_unit": self._label_unit(),
+            "schema": self.schema and self.schema.toml(),
             "weights": self.weights.tolist(),
             "last_gradient": self.last_gradient,
         }

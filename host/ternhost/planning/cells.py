@@ -25,6 +25,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Self
 
+from ternhost.datasets import in_memory
+from ternhost.datasets.in_memory import InMemory
 from ternhost.errors import TernError, UsageError
 from ternhost.files import storage_errors
 from ternhost.registry import LOADED_FILES
@@ -271,8 +273,9 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
     """
     other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
+    known = (dict(LOADED_FILES), in_memory.all_named())
     pool = ProcessPoolExecutor(
-        min(workers, len(cells)), spawn, initializer=_begin_worker, initargs=(dict(LOADED_FILES),)
+        min(workers, len(cells)), spawn, initializer=_begin_worker, initargs=known
     )
     # Finished futures are put into a queue: Ctrl-C within concurrent.futures.wait would leave locks
     # behind, and the pool could not end.
@@ -316,12 +319,16 @@ def _one_thread_each() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _begin_worker(loaded_files: Mapping[str, Callable[[str], None]]) -> None:
+def _begin_worker(
+    loaded_files: Mapping[str, Callable[[str], None]], tables: Mapping[str, InMemory]
+) -> None:
     """Prepare a process that runs cells: it follows its parent, and has the parent's extensions.
 
-    loaded_files: the parent's `LOADED_FILES`.
+    loaded_files: the parent's `LOADED_FILES`. tables: those that a program has handed to it.
     """
     _follow_parent()
+    for name, table in tables.items():
+        in_memory.keep_as(name, table)
     for path, load in loaded_files.items():
         load(path)
 

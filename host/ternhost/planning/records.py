@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ternhost import datasets
-from ternhost.datasets import REGRESSION, Dataset, Selection, own, synthetic
+from ternhost.datasets import REGRESSION, Dataset, Selection, in_memory, own, synthetic
 from ternhost.datasets.selection import EVERYTHING
 from ternhost.errors import UsageError
 from ternhost.learn import judging
@@ -41,7 +41,7 @@ def _load(
     """Do the work of `load`. The versions of files make the cache forget old ones."""
     on_devices = datasets.on_devices.parse(data)
     if on_devices is None:
-        chosen = model or SUITED[datasets.task_of(data)]
+        chosen = model or SUITED[datasets.task_of(data, selection)]
         dataset = datasets.load(data, classes=chosen == "softmax", selection=selection)
         judging.require_different_labels(dataset)
         return dataset, chosen
@@ -68,6 +68,8 @@ def in_words(data: str) -> str:
     """Return in words what a plan was made with. data: as of `load`."""
     if datasets.on_devices.parse(data) is not None:
         return "synthetic records"
+    if in_memory.is_name(data):
+        return "a table in memory"
     return Path(data).name
 
 

@@ -2,10 +2,12 @@
 for bit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,8 @@ from tern.fixed import ONE
 from tern.model import decode_model
 from ternhost import vectorised
 from ternhost.count.questions import Averaged
-from ternhost.datasets.base import to_fixed
+from ternhost.datasets.rows import RowForm
+from ternhost.datasets.schema import Schema
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.learn.parameters import MODELS, quantise
@@ -33,6 +36,11 @@ _WORDS = {
 _NO_EPOCH = 2  # in place of a device id: the file is older than the model of any round
 _ROUND_BYTES = slice(5, 9)  # of a MODEL frame: type u8 | device u32 | round u32 | ...
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Rows: TypeAlias = npt.ArrayLike | pd.DataFrame | Mapping[str, Sequence[Any]]
+
 Integers = npt.NDArray[np.int64]
 
 
@@ -46,10 +54,18 @@ class DeviceModel:
     one row unless it is a softmax model; d is the number of features. number: of the round after
     which the model was made. features: their names, if known. labels: the names of the classes of a
     softmax model, if known. class_names: these, or for a model of two classes the name of label -1
-    and that of label 1.
+    and that of label 1. schema: that of the table of the run, if
+    there was one.
 
-    Methods take rows of features (n x d). Integers are fixed-point numbers of Q1.14, in which 2**14
-    stands for 1. Floats are clipped to [-1, 1] and rounded to such numbers.
+    Methods take rows of features, in one of two forms:
+
+    - a data frame or a dict of columns, which are found by their names. Columns are in the units of
+      the schema, if there was one: `model.predict(pandas.read_csv("new.csv"))`. Without a schema
+      they are numbers in [-1, 1].
+    - an array, n x d, or n x (d - 1) without the constant. An array of the type int16 has numbers
+      in Q1.14, in which 2**14 stands for 1. Floats and bools are numbers, which are clipped to
+      [-1, 1] and rounded to Q1.14. Other whole numbers are taken for Q1.14 unless they may be
+      something else: then that is an error.
     """
 
     model: int
@@ -59,15 +75,16 @@ class DeviceModel:
     features: Sequence[str] = ()
     labels: Sequence[str] = ()
     class_names: Sequence[str] = ()
+    schema: Schema | None = None
 
     @classmethod
-    def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
+    def of(cls, averaged: Averaged, number: int = 1, **known: Any) -> Self:
         """Make a device model of the model that a learner has averaged from reports.
 
-        number: of the round after which it was made. names: `features`, `labels` and `class_names`, if known.
+        number: of the round after which it was made. known: other fields.
         """
         mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
-        return cls(averaged.model, mantissas, averaged.exponent, number, **names)
+        return cls(averaged.model, mantissas, averaged.exponent, number, **known)
 
     @classmethod
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
@@ -112,6 +129,7 @@ class DeviceModel:
             features=result["features"],
             labels=labels,
             class_names=result.get("class_names") or labels,
+            schema=_schema_of(result),
         )
 
     @classmethod
@@ -176,36 +194,25 @@ class DeviceModel:
         """The weights as floats, classes x d."""
         return np.asarray(self.mantissas, np.float64) * 2.0**self.exponent
 
-    def score(self, rows: npt.ArrayLike) -> Integers:
+    def score(self, rows: Rows) -> Integers:
         """Return the scalar product of the weights and each row, in units of 2**-14.
 
-        rows: of features, n x d. Integers are fixed-point numbers in which 2**14 stands for 1;
-        floats are clipped to [-1, 1] and rounded to such numbers. The result has n numbers; for a
-        softmax model it is n x classes. Raises UsageError for rows of another width, and for
-        integers beyond Q1.14.
+        rows: n rows of features, in one of the forms above. The result has n numbers; for a softmax
+        model it is n x classes. Raises UsageError for rows of another form, and for whole numbers
+        that may be Q1.14 or not.
         """
-        fixed = np.atleast_2d(np.asarray(rows))
-        if not np.issubdtype(fixed.dtype, np.integer):
-            fixed = to_fixed(fixed)
-        if fixed.ndim != 2 or fixed.shape[1] != self.d:
-            text = f"the model has {self.d} features, not rows of {fixed.shape[-1]}"
-            raise UsageError(text, hint="the constant one is among them, and the label is not")
-        # ONE is 2**14, so these are the bounds of an int16.
-        are_int16 = not fixed.size or (fixed.min() >= -2 * ONE and fixed.max() < 2 * ONE)
-        if not are_int16:
-            raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
-        scores = vectorised.scores(self.mantissas, self.exponent, fixed)
+        form = RowForm(self.d, tuple(self.features), self.schema)
+        scores = vectorised.scores(self.mantissas, self.exponent, form.fixed(rows))
         if self.classes == 1:
             return scores[:, 0]
         return scores
 
-    def probability(self, rows: npt.ArrayLike) -> Integers:
+    def probability(self, rows: Rows) -> Integers:
         """Return the probability of label 1 for each row, in Q1.14.
 
-        rows: of features, n x d. Integers are fixed-point numbers in which 2**14 stands for 1;
-        floats are clipped to [-1, 1] and rounded to such numbers. The result has n numbers; for a
-        softmax model it has the probability of every class (n x classes). Raises UsageError for a
-        model that has no probabilities, and where `score` does.
+        rows: as of `score`. The result has n numbers; for a softmax model it has the probability of
+        every class (n x classes). Raises UsageError for a model that has no probabilities, and
+        where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LOGISTIC:
@@ -216,15 +223,28 @@ class DeviceModel:
             f"a {_WORDS[self.model]} model has no probabilities", hint="use its scores"
         )
 
-    def predict(self, rows: npt.ArrayLike) -> Integers:
-        """Return the predicted label of each row.
+    def predict(self, rows: Rows) -> npt.NDArray[Any]:
+        """Return the prediction for each row: the name of its class, if the names are known.
+
+        Otherwise it is the number of `predict_numbers`. rows: as of `score`. Raises UsageError where
+        `score` does.
+        """
+        numbers = self.predict_numbers(rows)
+        if self.model == wire.LINEAR or not self.class_names:
+            return numbers
+        codes = numbers
+        if self.model != wire.SOFTMAX:
+            codes = np.asarray(numbers > 0, np.int64)
+        return np.array(self.class_names)[codes]
+
+    def predict_numbers(self, rows: Rows) -> Integers:
+        """Return the predicted label of each row in the numbers of devices.
 
         Linear regression predicts a number from -1 to 1 in Q1.14; logistic regression and the SVM
         predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has
         the largest score.
 
-        rows: of features, n x d, integers or floats as in `score`. Raises UsageError for rows that
-        `score` rejects.
+        rows: as of `score`. Raises UsageError where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LINEAR:
@@ -290,3 +310,11 @@ class DeviceModel:
         if self.classes > 1:
             size += f" and {self.classes} classes"
         return f"a {_WORDS[self.model]} model of {size}, made after round {self.number}"
+
+
+def _schema_of(result: Mapping[str, Any]) -> Schema | None:
+    """Return the schema of the table of a run, which its result keeps; None if there was none."""
+    text = result.get("schema")
+    if text is None:
+        return None
+    return Schema.of_text(text, "the schema of the run")

@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from ternhost.datasets import findings
+from ternhost.datasets import findings, in_memory
 from ternhost.datasets.findings import Finding
+from ternhost.datasets.in_memory import InMemory
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.files import Closing
 from ternhost.learn.base import Learner
@@ -54,6 +55,23 @@ def _require_resumable(stored: StoredRun, files: RunFiles) -> None:
     if stored.status == FINISHED:
         reason = "has finished, and nobody reported in it"
     raise UsageError(f"the run {files.name} {reason}", hint="begin another: tern train --help")
+
+
+def hand_over(text: str, parent: Path, data: InMemory) -> None:
+    """Hand the data of a run over again, which the process that began it had in memory.
+
+    text, parent: the run, as of `Run.resume`. Raises UsageError if its data were not in memory.
+    """
+    files = run_directory.find(text, parent)
+    with Store(files.store, create=False, beside=True) as store:
+        stored = store.run(files.name)
+    if stored is None:
+        return  # `Run.resume` says so
+    name = str(stored.asked["learning"].get("data", ""))
+    if not in_memory.is_name(name):
+        text = f"the data of the run {files.name} are {name}, which is not in memory"
+        raise UsageError(text, "leave data out")
+    in_memory.keep_as(name, data)
 
 
 class Run(Closing):

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from ternhost.datasets import in_memory
 from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
@@ -54,6 +55,7 @@ def serve(
             options = fit_deadline_to_sleepers(options, opened, watcher)
             last = _last_served(opened)
             if last is not None and not anew:
+                options = _with_stored_name_of_data(last, options)
                 _require_same_run(opened, last, options, named)
                 if name is not None and name != last.name:
                     text = f"the run {last.name} goes on, and keeps its name"
@@ -73,6 +75,19 @@ def _last_served(store: Store) -> StoredRun | None:
         if run.asked["schedule"] is not None and run.status != ABANDONED:
             return run
     return None
+
+
+def _with_stored_name_of_data(last: StoredRun, options: RunOptions) -> RunOptions:
+    """Return the options with the name that data in memory have in the stored run.
+
+    The process that began the run had them under this name, and this one has been handed them again.
+    """
+    stored_name = str(last.asked["learning"].get("data", ""))
+    name = getattr(options.learning, "data", "")
+    if not (in_memory.is_name(name) and in_memory.is_name(stored_name)):
+        return options
+    in_memory.keep_as(stored_name, in_memory.named(name))
+    return replace(options, learning=replace(options.learning, data=stored_name))
 
 
 def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
