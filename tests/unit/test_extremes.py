@@ -6,7 +6,7 @@ too.
 
 import inspect
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -146,6 +146,90 @@ def test_what_a_learner_takes_is_planned_or_refused(learner, parameter):
         only_tern_errors(lambda options=options: ternhost.Run(options, Simulated(200)).check())
 
 
+# Records
+
+CELLS = [1.0, -0.5, 0.25, 0.0]
+
+
+def records_of_numpy():
+    """Records of wrong shapes and types, and some that are taken."""
+    good, labels = np.array([CELLS, CELLS]).T, np.array([1, -1, 1, -1])
+    yield from (None, [], (), {}, [[1.0, 1]], [CELLS, CELLS, CELLS], good, labels, iter([good]))
+    yield from ((good, labels), [good.tolist(), labels.tolist()], (good, good), (good, labels[:2]))
+    yield from ((good[None], labels), (good[:0], labels[:0]), (good[:, :0], labels), (labels, good))
+    yield from ((good, labels * 0), (good, labels > 0), (good, labels.astype(str)), (good, None))
+    for value in (np.nan, np.inf, 1j):
+        yield from ((np.full((4, 2), value), labels), (good, np.full(4, value)))
+    yield from ((good.astype(object), labels), (good, [1, "x", None, 2]))
+    yield ([[1, 2], [3]], [1, 2])
+    yield (np.array([[object()] * 2] * 4), labels)
+    yield (np.ma.masked_array(good, good > 0.5), labels)
+    yield ((row for row in good), labels)
+    yield {"a": CELLS}
+    for wrong in ([], "abcd", b"abcd", 3, None, [NoText()] * 4, [[1], [2], [3], [4]], good):
+        yield {"a": wrong, "y": labels}
+    for names in ((1, 2), ("", "y"), (None, float("nan")), (b"a", "y"), (("a", 1), ("a", 2))):
+        yield dict(zip(names, (CELLS, labels), strict=True))
+    yield {"a": CELLS, " a": CELLS, "y": labels}
+    for value in EXTREMES:
+        yield {"a": [value] * 4, "y": labels}
+        yield {"a": CELLS, "y": [value] * 4}
+        yield {"a": CELLS, "y": [value, 1, value, 1]}
+
+
+def records_of_pandas():
+    """Data frames of many shapes and types."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": CELLS, "b": CELLS, "y": [1, -1, 1, -1]})
+    yield from (frame, frame[:0], frame[["y"]], frame["a"], frame.iloc[:, :0], frame.T)
+    yield from (frame.set_axis(["a", "a", "y"], axis=1), frame.set_axis([1, 2, 3], axis=1))
+    yield frame.set_axis([None, 2.5, pandas.Timestamp(0)], axis=1)
+    yield frame.set_axis(pandas.MultiIndex.from_product([["a"], [1, 2, 3]]), axis=1)
+    yield frame.assign(y=1)
+    yield frame.assign(a=pandas.to_datetime(["2026-01-01"] * 4))
+    yield frame.assign(a=pandas.to_timedelta([1, 2, 3, 4]))
+    for value in (float("nan"), float("inf"), None, pandas.NA, pandas.NaT, "x", 1j, NoText()):
+        yield frame.assign(a=[value, *CELLS[1:]])
+        yield frame.assign(y=[value, 1, -1, 1])
+    yield frame.astype(object)
+    yield frame.convert_dtypes()
+    for kind in ("category", "string", "bool", "Int64", "float32"):
+        yield frame.assign(a=frame["a"].round()).astype({"a": kind, "y": kind})
+
+
+@pytest.mark.parametrize("records", [records_of_numpy, records_of_pandas])
+@pytest.mark.parametrize("function", [ternhost.train, ternhost.collect, ternhost.infer])
+def test_wrong_records_are_a_tern_error(records, function):
+    for data in records():
+        only_tern_errors(lambda data=data: ternhost.Data(data).options())
+    for data in records():
+        parts = {"data": data, "directory": "runs"}
+        run = only_tern_errors(lambda parts=parts: ternhost.Run(LEARNERS[function], **parts))
+        if run is not None:
+            only_tern_errors(run.check)
+
+
+@pytest.mark.parametrize("records", [records_of_numpy, records_of_pandas])
+def test_wrong_rows_for_a_model_are_a_tern_error(records):
+    model = ternhost.DeviceModel(1, np.array([[5, 6, 7]], np.int16), -14)
+    by_schema = replace(model, features=("constant", "a", "b"), schema=SCHEMA)
+    for rows in (*records(), *EXTREMES):
+        for each in (model, replace(by_schema, schema=None), by_schema):
+            only_tern_errors(lambda each=each, rows=rows: each.predict(rows))
+        only_tern_errors(lambda rows=rows: ternhost.describe(rows))
+
+
+@pytest.mark.parametrize("name", ["by", "time", "held_out", "label", "schema"])
+def test_a_wrong_field_of_data_is_a_tern_error(name):
+    columns = {"a": CELLS, "b": CELLS, "y": [1, -1, 1, -1]}
+    for value in EXTREMES:
+        data = only_tern_errors(lambda value=value: ternhost.Data(columns, **{name: value}))
+        if data is not None:
+            repr(data)
+            run = only_tern_errors(lambda data=data: ternhost.Run(FEDSGD, "simulated:2", data=data))
+            only_tern_errors(lambda run=run: run and run.check())
+
+
 PARTS = {
     ternhost.Protection: "protection",
     ternhost.Terms: "terms",
@@ -164,6 +248,19 @@ def test_a_wrong_parameter_of_a_part_is_a_tern_error(cls, parameter):
 
 # Functions and classes that are called with arguments: valid ones, to which one extreme is added.
 FEDSGD = ternhost.FedSGD(reports=20)
+LEARNERS = {
+    ternhost.train: FEDSGD,
+    ternhost.collect: ternhost.Values(),
+    ternhost.infer: ternhost.Infer(),
+}
+SCHEMA = ternhost.Schema(
+    (
+        ternhost.Numeric("a", Decimal(-3), Decimal(3)),
+        ternhost.Categorical("b", ("x", "y")),
+        ternhost.Numeric("y", Decimal(-3), Decimal(3)),
+    ),
+    label="y",
+)
 CARD = ternhost.design("duchi", 1)
 VALID = {
     ternhost.Run: {"learner": FEDSGD, "fleet": Simulated(200)},
@@ -199,8 +296,13 @@ VALID |= {
 ELSEWHERE = {
     "Account",
     "Attribute",
+    "Categorical",
     "CollectResult",
+    "Data",
     "DeviceModel",
+    "describe",
+    "Numeric",
+    "Schema",
     "FleetChoice",
     "FleetSummary",
     "InferResult",

@@ -15,7 +15,9 @@ from ternhost.datasets.in_memory import InMemory
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import Schema
 from ternhost.errors import UsageError
+from ternhost.learn.data_options import DataOptions
 from ternhost.options import OptionGroup, shown
+from ternhost.options import options_of as options_of_class
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     Arrays = tuple[npt.ArrayLike, npt.ArrayLike]
     Records: TypeAlias = str | Path | pd.DataFrame | Columns | Arrays
     AnyData: TypeAlias = "Data | Records"
+
+_HELD_OUT = next(each for each in options_of_class(DataOptions) if each.name == "held_out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,7 @@ class Data:
         given: Any = self.schema
         if given is not None and not isinstance(given, Schema | str | os.PathLike):
             raise UsageError(f"schema must be a Schema or its file, not {type(given).__name__}")
+        object.__setattr__(self, "held_out", _HELD_OUT.normalised(self.held_out))
 
     def __repr__(self) -> str:
         parts = [_in_words(self.records)]
@@ -151,9 +156,11 @@ def options_of(data: Any) -> Mapping[str, Any]:
 def replaced(learner: OptionGroup, data: Any) -> OptionGroup:
     """Return a learner with the records that stand beside it. Raises UsageError.
 
-    learner: its options.
+    learner: its options. data: None: the learner's own.
     """
     named = options_of(data)
+    if not named:
+        return learner
     if not isinstance(learner, OptionGroup):
         raise UsageError(f"{type(learner).__name__} is no learner")
     known = {each.name for each in fields(learner)}

@@ -91,8 +91,7 @@ def plan(
         raise UsageError("on_progress must be a function")
     if rounds is not None and not isinstance(rounds, RoundsForYears):
         raise UsageError("rounds must be RoundsForYears, such as RoundsForYears(2, '1h')")
-    if data is not None:
-        learner = records.replaced(learner, data)
+    learner = records.replaced(learner, data)
     if isinstance(learner, fedsum.Options):
         count = None
         if devices is not None:

@@ -383,7 +383,9 @@ def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | st
 def _are_class_numbers(numbers: npt.NDArray[np.float64]) -> bool:
     """Return whether the numbers of a label seem to be those of classes."""
     distinct = np.unique(numbers)
-    is_whole = bool((distinct == np.rint(distinct)).all())
+    is_whole = bool(
+        (distinct == np.rint(distinct)).all() and np.abs(distinct).max(initial=0) < 1e15
+    )
     are_repeated = len(numbers) >= _FEWEST_A_CATEGORY * len(distinct)
     return is_whole and 2 <= len(distinct) <= _MOST_CLASSES and are_repeated
 

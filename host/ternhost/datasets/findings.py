@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import own
+from ternhost.datasets import in_memory, own
 from ternhost.datasets.columns import Categorical, Column, Numeric
 from ternhost.datasets.own import OwnData
 from ternhost.datasets.reading import RawTable
@@ -309,6 +309,6 @@ def warn_of(findings: Sequence[Finding], data: str, warn: Callable[[str], None])
     if not findings:
         return
     lines = [finding.words for finding in findings[:_MOST_SHOWN]]
-    if not data.lower().endswith(SUFFIX):
+    if not data.lower().endswith(SUFFIX) and not in_memory.is_name(data):
         lines.append(f"'tern data describe {data}' shows all")
     warn("\n  ".join(lines))

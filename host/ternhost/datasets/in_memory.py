@@ -35,7 +35,8 @@ class InMemory:
     @classmethod
     def of(cls, table: RawTable, schema: Schema | None = None, label: str = "") -> "InMemory":
         """Return a table with what is known of it."""
-        content = repr((table, schema, label)).encode(errors="backslashreplace")
+        columns = schema and schema.toml()
+        content = repr((table, columns, label)).encode(errors="backslashreplace")
         return cls(table, schema, label, sha256(content).digest())
 
 
