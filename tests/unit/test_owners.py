@@ -10,6 +10,11 @@ from ternhost.datasets import Selection
 from ternhost.datasets.holdings import Holdings, of_owners
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Population
+from ternhost.learn.fedsum import FedSum
+from ternhost.planning.existing import Existing
+from ternhost.run.options import RunOptions
+from ternhost.run.run import Run
+from ternhost.run.status import Watcher
 
 BY = Selection(by="home", time="t")
 HOMES = {"B3": 30, "A1": 12, "C2": 21}  # records of each, in the order of the table
@@ -191,3 +196,38 @@ def test_made_boards_have_a_device_for_each_owner(tmp_path):
     homes = {f"home {number}": 5 for number in range(1010)}
     learner = begin("fedsgd", write_table(tmp_path / "many.csv", homes), Population(most=1000))
     assert learner.clients == 1010
+
+
+# Plans
+
+
+def test_a_plan_for_the_devices_that_the_data_name_gives_them_their_records(table):
+    options = FedSum.Options(data=table, by="home", time="t")
+    assert Existing(None, options).learner(seed=1).holdings.names == tuple(HOMES)
+
+
+def test_a_plan_for_another_number_of_devices_deals_records_at_random(table):
+    options = FedSum.Options(data=table, by="home", time="t", records=4)
+    holdings = Existing(40, options).learner(seed=1).holdings
+    assert (holdings.names, holdings.clients) == ((), 40)
+
+
+# Runs
+
+
+@pytest.mark.usefixtures("here")
+def test_a_run_keeps_the_bound_that_the_data_had_when_it_began(table):
+    options = FedSum.Options(data=table, by="home", unit=7)
+    with Run.begin(RunOptions("fedsum", options, "simulated:3")) as run:
+        bound = max(run.algorithm.holdings.counts(range(3)))
+        assert run.options.learning.records == bound
+
+
+@pytest.mark.usefixtures("here")
+def test_notes_are_shown_before_the_first_round(table):
+    notes = []
+    options = ALGORITHMS["fedavg"].Options(data=table, by="home", rounds=1, share=1.0)
+    options = RunOptions("fedavg", options, "simulated:2")
+    with Run.begin(options, watcher=Watcher(note=notes.append)) as run:
+        run.run()
+        assert notes[: len(run.algorithm.notes)] == [*run.algorithm.notes]

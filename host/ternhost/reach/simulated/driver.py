@@ -25,6 +25,7 @@ from ternhost.count.members import integers
 from ternhost.count.questions import Question, values_of
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
 from ternhost.datasets import Holdings
+from ternhost.datasets.holdings import groups_of_equal
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import Devices, Driver, OnProgress, RoundKeeper, RoundProgress, is_label
@@ -466,8 +467,7 @@ class SimulatedDriver(Driver):
                 chosen=coordinates,
             )
 
-        groups = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
-        return _by_group(groups, gradients_of)
+        return _by_group(groups_of_equal(sizes), gradients_of)
 
     def _collected(
         self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8] | None
