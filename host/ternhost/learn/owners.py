@@ -41,8 +41,8 @@ def bound_note(data: Dataset | Table | None, bound: int, named: int | None) -> t
         return ()
     records = counted(bound, "record")
     return (
-        f"a device has at most {records}: so many has one in {data.name}; "
-        "--records names a public bound instead",
+        f"a device has at most {records}, as many as one in {data.name}; if that number is private, "
+        "name another bound: --records N",
     )
 
 
@@ -73,9 +73,7 @@ def to_owners(
     left_out = _count_of_first(data, positions, holdings.clients) - len(holdings.order)
     if left_out:
         records = counted(left_out, "record")
-        notes.append(
-            f"{records} of {data.name} left out: a device has at most {most:,} (--records)"
-        )
+        notes.append(f"left out: {records}, since a device keeps its first {most:,} (--records)")
     return Owned(holdings, tuple(notes))
 
 
