@@ -1,5 +1,6 @@
 """Records belong to devices that the data name: each client of a run is one of them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -207,7 +208,8 @@ def test_a_plan_for_the_devices_that_the_data_name_gives_them_their_records(tabl
 
 
 def test_a_plan_for_another_number_of_devices_deals_records_at_random(table):
-    options = FedSum.Options(data=table, by="home", time="t", records=4)
+    Path(table).with_suffix(".toml").write_text('device = "home"' + SCHEMA)
+    options = FedSum.Options(data=table, records=4)
     holdings = Existing(40, options).learner(seed=1).holdings
     assert (holdings.names, holdings.clients) == ((), 40)
 
