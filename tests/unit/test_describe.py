@@ -1,10 +1,14 @@
 """`tern data describe`: the schema that it proposes, and its report on what the bounds do."""
 
 import json
+from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ternhost.cli import main
 from ternhost.datasets import describe, findings, own, reading
@@ -172,6 +176,29 @@ def test_a_number_that_is_usual_in_another_column_is_no_missing_one(folder):
 def test_a_proposal_of_200_columns_leaves_out_those_that_no_record_has_room_for(folder):
     columns = {f"a{i}": [0, 1, 2] for i in range(200)}
     assert len(proposed(folder, **columns, y=[0, 1, 0]).features) == 127
+
+
+CELLS = ["", "?", "-200", "1", "1.0", "0", "2.5", "1e308", "-1e308", "1e-320", "²", "nan", "walk"]
+CELLS += ["True", "9" * 5000, "2026-01-01", "sit", "x" * 300, '"a', "=", "[b]", "\x7f", "12:30"]
+
+
+@given(rows=st.lists(st.lists(st.sampled_from(CELLS), min_size=4, max_size=4), min_size=1))
+def test_a_proposal_is_for_its_table_whatever_the_cells(rows, tmp_path_factory):
+    """It is written, read again, and applied to the table, or something is refused."""
+    table = reading.of_frame(pd.DataFrame(rows, columns=["a", 'b "', "c\n", "y"]))
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    with suppress(UsageError):
+        proposal = describe.propose(table)
+        path.write_text(proposal.text())
+        schema = Schema.read(path)
+        assert schema == proposal.schema
+        findings.findings_of(
+            own.of_table(table, schema, EVERYTHING), findings.uses_of(table, schema)
+        )
+
+
+def test_few_rows_of_different_texts_are_categories(folder):
+    assert proposed(folder, a=[1, 2, 3], y=["walk", "sit", "run"]).classes == ("run", "sit", "walk")
 
 
 def test_a_table_without_features_is_refused(folder):

@@ -60,7 +60,9 @@ _DEVICE_NAMES = {
 _TIME_NAMES = {"t", "time", "timestamp", "date", "datetime", "date_time", "day", "ts"}
 _ID_NAMES = {"id", "index", "row", "no", "nr", "number", "uuid", "unnamed:_0"}
 _MOST_CATEGORIES = 30
+_FEW = 10  # so many texts are categories, also if each of them occurs once
 _MOST_CLASSES = 20  # of whole numbers that are a label
+_MOST_CLASS = 1e9  # the size of a number of a class
 _MOST_CODES = 10  # different whole numbers that may be codes of categories
 _FEWEST_A_CATEGORY = 2  # records, on average
 _PARTS = 10  # about as many parts of a round number are between bounds
@@ -217,8 +219,9 @@ def _sentinels(numbers: npt.NDArray[np.float64]) -> tuple[set[float], set[float]
     for value, others in ((known[0], known[1:]), (known[-1], known[:-1])):
         is_usual = value == np.rint(value) and abs(value) >= _LEAST_SENTINEL
         is_usual = is_usual and (value < 0 or set(f"{value:.0f}") == {"9"})
-        width = others[-1] - others[0]
-        gap = np.abs(others - value).min()
+        with np.errstate(over="ignore"):  # of numbers such as 1e308 and -1e308
+            width = others[-1] - others[0]
+            gap = np.abs(others - value).min()
         count = int((numbers == value).sum())
         is_often = count >= max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
         if not is_usual or not is_often:
@@ -365,8 +368,8 @@ def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
 def _of_numbers(name: str, numbers: npt.NDArray[np.float64], *, is_label: bool) -> Column:
     """Return a column of these numbers: the classes of a label, or an amount with round bounds."""
     if is_label and _are_class_numbers(numbers):
-        whole = np.unique(numbers).astype(int)
-        return Categorical(name, tuple(map(str, whole.tolist())), computed=True)
+        classes = tuple(f"{number:.0f}" for number in np.unique(numbers))
+        return Categorical(name, classes, computed=True)
     low, high = _round_bounds(float(numbers.min()), float(numbers.max()))
     return Numeric(name, low, high, computed=True)
 
@@ -375,7 +378,8 @@ def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | st
     """Return a column of categories, or why it is none."""
     distinct = sorted(set(texts))
     most = MAX_DIMENSION if is_label else _MOST_CATEGORIES
-    if len(distinct) > most or len(texts) < _FEWEST_A_CATEGORY * len(distinct):
+    are_names = len(distinct) > _FEW and len(texts) < _FEWEST_A_CATEGORY * len(distinct)
+    if len(distinct) > most or are_names:
         return f"it has {counted(len(distinct), 'different text')} in {counted(len(texts), 'row')}"
     return Categorical(name, tuple(distinct), computed=True)
 
@@ -383,9 +387,8 @@ def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | st
 def _are_class_numbers(numbers: npt.NDArray[np.float64]) -> bool:
     """Return whether the numbers of a label seem to be those of classes."""
     distinct = np.unique(numbers)
-    is_whole = bool(
-        (distinct == np.rint(distinct)).all() and np.abs(distinct).max(initial=0) < 1e15
-    )
+    is_whole = bool((distinct == np.rint(distinct)).all())
+    is_whole = is_whole and np.abs(distinct).max(initial=0) < _MOST_CLASS
     are_repeated = len(numbers) >= _FEWEST_A_CATEGORY * len(distinct)
     return is_whole and 2 <= len(distinct) <= _MOST_CLASSES and are_repeated
 

@@ -32,7 +32,7 @@ from ternhost.datasets.base import (
 )
 from ternhost.datasets.frames import FALSE, TRUE
 from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import LEAVE_OUT, SUFFIX, Categorical, Column, Numeric, Schema
+from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, SUFFIX, Categorical, Column, Numeric, Schema
 from ternhost.datasets.selection import EVERYTHING, Selection
 from ternhost.datasets.times import times_of
 from ternhost.errors import UsageError
@@ -418,7 +418,8 @@ def _without_missing(table: RawTable, schema: Schema) -> RawTable:
         if leaves_out or column.name == schema.label:
             is_complete &= ~table.missing(column.name, schema.missing)
     if not is_complete.any():
-        raise UsageError(f"{table.name} has no row without a missing value")
+        hint = f'look at missing in {schema.name}, or write there: rows_with_missing = "{MIDDLE}"'
+        raise UsageError(f"{table.name} has no row without a missing value", hint)
     if is_complete.all():
         return table
     return table.rows(np.flatnonzero(is_complete))
