@@ -245,7 +245,23 @@ def test_the_report_names_the_classes(table, tern):
     assert "sit if it is positive, else the rest" in Path("runs/mine/report.html").read_text()
 
 
-# Labels in their own unit
+# Numbers in their own unit
+
+
+@pytest.mark.parametrize(
+    "words", [("--epsilon", "8"), ("--run-epsilon", "8", "--unit", "record", "--records", "1")]
+)
+def test_means_are_said_in_the_unit_of_their_column(words, table, tern):
+    """Half of the 15 degrees between the bounds are a 1, and the middle is 2.5 degrees."""
+    printed = tern("collect", "--data", "my.csv", *words, *SIMULATED).out
+    (entry,) = [each for each in result_of()["attributes"] if each["name"] == "t"]
+    assert f"t: {2.5 + 7.5 * entry['mean']:.4g} °C" in printed
+
+
+def test_means_of_a_table_without_a_schema_have_no_unit(here, tern):
+    write_table(names=(-1, 1), scale=0.1)
+    tern("collect", "--data", "my.csv", "--epsilon", "8", *SIMULATED)
+    assert not any("unit" in entry for entry in result_of()["attributes"])
 
 
 def test_the_error_of_a_regression_is_said_in_the_unit_of_its_label(table, tern):

@@ -164,8 +164,11 @@ def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
     """Return the lines about the file, its records, devices and classes."""
     written = "wrote" if result["written"] else "read"
     lines = [f"{written} {result['schema']}"]
-    text = f"{result['file']}: {counted(result['records'], 'record')}"
-    text += f" of {counted(result['features'], 'feature')}, the constant included"
+    text = f"{result['file']}: {counted(result['records'], 'record')} of "
+    if result["label"]:
+        text += f"{counted(result['features'], 'feature')}, the constant included"
+    else:
+        text += f"{counted(len(result['columns']), 'column')} to collect; it has no label to learn"
     lines.append(text)
     devices = result["devices"]
     if devices:

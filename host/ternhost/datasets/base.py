@@ -30,15 +30,17 @@ _GOLDEN = 2654435769  # 2**32 divided by the golden ratio
 
 
 @dataclass(frozen=True)
-class LabelUnit:
-    """What numeric labels are in a unit of their own. unit: in words; empty if it has none.
+class ColumnUnit:
+    """What the numbers of a column are in a unit of their own.
 
-    - name: that of the label's column
-    - width: how far the labels -1 and 1 are apart in the unit
+    - name: that of the column
+    - low, high: what -1 and 1 stand for
+    - unit: in words; empty if it has none
     """
 
     name: str
-    width: float
+    low: float
+    high: float
     unit: str = ""
 
 
@@ -58,6 +60,7 @@ class Dataset:
       device may hold any record
     - owner_names: the names of these devices
     - label_unit: that of numeric labels; None if they are in [-1, 1] by themselves
+    - units: of the features that have one
     """
 
     name: str
@@ -70,7 +73,8 @@ class Dataset:
     public: Indices = field(default_factory=lambda: np.arange(0))
     owners: Indices | None = None
     owner_names: tuple[str, ...] = ()
-    label_unit: LabelUnit | None = None
+    label_unit: ColumnUnit | None = None
+    units: tuple[ColumnUnit, ...] = ()
 
     @property
     def size(self) -> int:
@@ -172,7 +176,8 @@ class Table:
 
     numeric_names, numeric: the numeric attributes, n x their number, in Q1.14. categorical_names,
     codes: the categorical attributes, n x their number, each as a position in the `categories` of
-    the attribute; None if there are none. owners, owner_names: as of Dataset.
+    the attribute; None if there are none. owners, owner_names: as of Dataset. units: of the numeric
+    attributes that have one.
     """
 
     name: str
@@ -183,6 +188,7 @@ class Table:
     categories: tuple[tuple[str, ...], ...] = ()
     owners: Indices | None = None
     owner_names: tuple[str, ...] = ()
+    units: tuple[ColumnUnit, ...] = ()
 
     @property
     def size(self) -> int:

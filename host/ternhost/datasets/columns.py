@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets.base import Fixed, expand
+from ternhost.datasets.base import ColumnUnit, Fixed, expand
 from ternhost.datasets.reading import RawTable
 from ternhost.errors import UsageError
 
@@ -78,6 +78,13 @@ class Numeric:
     def features(self) -> tuple[str, ...]:
         """The names of the features that the column becomes."""
         return (self.name,)
+
+    @property
+    def column_unit(self) -> ColumnUnit | None:
+        """What -1 and 1 stand for; None if they stand for themselves."""
+        if self.low == -1 and self.high == 1 and not self.unit:
+            return None
+        return ColumnUnit(self.name, float(self.low), float(self.high), self.unit)
 
     @cached_property
     def steps(self) -> Steps:
@@ -141,6 +148,10 @@ class Categorical:
                 if other != category:
                     text = f"the categories {other!r} and {category!r} of {self.name} are the same number"
                 raise UsageError(text, "leave one of them out")
+
+    @property
+    def column_unit(self) -> None:
+        """Categories have no unit."""
 
     @property
     def features(self) -> tuple[str, ...]:

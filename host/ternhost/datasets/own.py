@@ -21,11 +21,11 @@ from ternhost.datasets.base import (
     CONSTANT,
     MULTICLASS,
     REGRESSION,
+    ColumnUnit,
     Dataset,
     Fixed,
     Floats,
     Indices,
-    LabelUnit,
     Table,
     held_out,
     to_fixed,
@@ -110,7 +110,8 @@ class OwnData:
             classes=class_names,
             owners=self.owners,
             owner_names=self.owner_names,
-            label_unit=_label_unit(column),
+            label_unit=column.column_unit,
+            units=self.units,
         )
         if task == REGRESSION or classes:
             return dataset
@@ -175,7 +176,14 @@ class OwnData:
             categories=tuple(column.categories for column in categorical),
             owners=self.owners,
             owner_names=self.owner_names,
+            units=self.units,
         )
+
+    @property
+    def units(self) -> tuple[ColumnUnit, ...]:
+        """The units of the columns of numbers, the label's among them."""
+        units = [column.column_unit for column in self.schema.columns]
+        return tuple(unit for unit in units if unit is not None)
 
 
 def load(path: str | Path, selection: Selection = EVERYTHING) -> OwnData:
@@ -430,16 +438,6 @@ def _features(table: RawTable, column: Column, missing: Sequence[str]) -> Fixed:
     if isinstance(column, Categorical):
         return column.expand(column.codes(table, missing))
     return column.scale(table.numbers(column.name, missing))[:, None]
-
-
-def _label_unit(column: Column) -> LabelUnit | None:
-    """Return the unit of a label; None for classes, and for a label that has no bounds but 1."""
-    if isinstance(column, Categorical):
-        return None
-    width = float(column.high - column.low)
-    if (column.low, column.high) == (_MINUS_ONE, _ONE) and not column.unit:
-        return None
-    return LabelUnit(column.name, width, column.unit)
 
 
 def _labels(table: RawTable, schema: Schema) -> Fixed | None:

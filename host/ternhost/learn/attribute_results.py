@@ -1,7 +1,8 @@
 """Results of collecting: the entries of attributes, their errors, and lines for people.
 
 An entry has the `name` of an attribute and its number of `reports`. A numeric attribute has a
-`mean` and its `interval`, a categorical one has `categories`, and for each a share in `frequencies`
+`mean` and its `interval`, which are scaled: `low` and `high` in its `unit` are what -1 and 1 stand
+for, if that is known. A categorical one has `categories`, and for each a share in `frequencies`
 and an interval in `intervals`. `true` is the mean, or the shares, among the clients, where known.
 """
 
@@ -10,10 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from ternhost.datasets import Table
 from ternhost.learn.estimate import Estimate
 
 _SHOWN = 24  # attributes, for people,
 _COMMON = 5  # and categories of each
+
+
+def unit_of(name: str, table: Table) -> dict[str, Any]:
+    """Return the unit of a numeric attribute, for its entry; empty if it has none.
+
+    name: that of the attribute. table: of the attributes.
+    """
+    for unit in table.units:
+        if unit.name == name:
+            return {"low": unit.low, "high": unit.high, "unit": unit.unit}
+    return {}
 
 
 def intervals_of(estimate: Estimate) -> list[list[float] | None]:
@@ -75,7 +88,7 @@ def attribute_lines(result: Mapping[str, Any]) -> list[str]:
     """
     entries = result["attributes"]
     lines = []
-    if any("mean" in entry for entry in entries):
+    if any("mean" in entry and "low" not in entry for entry in entries):
         lines.append("means are scaled: -1 and 1 are the bounds of an attribute's public range")
     if result.get("clipped_at"):
         tau = result["clipped_at"]
@@ -93,13 +106,22 @@ def _line(entry: Mapping[str, Any]) -> str:
     """Return a line about an attribute: its mean with the interval, or its frequencies."""
     if "frequencies" in entry:
         return _frequencies_line(entry)
-    line = f"{entry['name']}: {entry['mean']:+.3f}"
+    unit = entry.get("unit", "")
+    line = f"{entry['name']}: {_in_unit(entry, entry['mean'])} {unit}".rstrip()
     if entry["interval"]:
         low, high = entry["interval"]
-        line += f"  (95 % interval {low:+.3f} to {high:+.3f})"
+        line += f"  (95 % interval {_in_unit(entry, low)} to {_in_unit(entry, high)})"
     if "true" in entry:
-        line += f"  true mean {entry['true']:+.3f}"
+        line += f"  true mean {_in_unit(entry, entry['true'])}"
     return line
+
+
+def _in_unit(entry: Mapping[str, Any], scaled: float) -> str:
+    """Return a mean, from -1 to 1, in the unit of its attribute, if that is known."""
+    if "low" not in entry:
+        return f"{scaled:+.3f}"
+    low, high = entry["low"], entry["high"]
+    return f"{(low + high) / 2 + scaled * (high - low) / 2:.4g}"
 
 
 def _frequencies_line(entry: Mapping[str, Any]) -> str:

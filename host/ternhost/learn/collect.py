@@ -29,6 +29,7 @@ from ternhost.learn.attribute_results import (
     error_lines,
     intervals_of,
     squared_errors,
+    unit_of,
 )
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import (
@@ -124,7 +125,9 @@ def load(
     if dataset.feature_names[0] == CONSTANT:
         first = 1
     features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
-    table = Table(dataset.name, dataset.feature_names[first:], features[:, first:])
+    table = Table(
+        dataset.name, dataset.feature_names[first:], features[:, first:], units=dataset.units
+    )
     if dataset.owners is not None:
         owners = np.delete(dataset.owners, dataset.public)
         table = replace(table, owners=owners, owner_names=dataset.owner_names)
@@ -452,6 +455,7 @@ class Values(Learner):
                 "mean": float(means[column]),
                 "interval": intervals[column],
                 "reports": int(reports[column]),
+                **unit_of(name, self._data.table),
             }
             if self._holders is not None:
                 values = self._data.records[:, column]  # in fixed point: 1 is ONE

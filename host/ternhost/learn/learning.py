@@ -427,8 +427,9 @@ def _unit_lines(result: Mapping[str, Any]) -> list[str]:
         return []
 
     def usual_error(suffix: str) -> str:
-        """Return the root of a mean squared error, whose unit is half of the label's width."""
-        return f"{math.sqrt(result[f'squared_error{suffix}']) * unit['width'] / 2:.3g}"
+        """Return the root of a mean squared error in the unit of the label."""
+        half_width = (unit["high"] - unit["low"]) / 2  # which is 1 where labels are scaled
+        return f"{math.sqrt(result[f'squared_error{suffix}']) * half_width:.3g}"
 
     what = unit["name"]
     if unit["unit"]:

@@ -23,7 +23,7 @@ from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings, Table
 from ternhost.datasets.holdings import counts_of_owners, deal
 from ternhost.errors import UsageError
-from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors
+from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors, unit_of
 from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Cohort, Learner, Population, report_summary
 from ternhost.learn.collect import client_data_for
@@ -443,6 +443,7 @@ class Means(Learner):
             else:
                 mean, interval = self._quotient(part, totals[0], errors[0], count)
                 entry |= {"mean": mean, "interval": interval}
+                entry |= unit_of(names[column], self._table)
                 values = self._values(column)  # in fixed point: 1 is ONE
                 if values is not None:  # the host knows what the devices hold
                     entry["true"] = float(values.mean() / ONE)
