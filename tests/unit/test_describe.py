@@ -5,7 +5,6 @@ from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,7 +184,8 @@ CELLS += ["True", "9" * 5000, "2026-01-01", "sit", "x" * 300, '"a', "=", "[b]", 
 @given(rows=st.lists(st.lists(st.sampled_from(CELLS), min_size=4, max_size=4), min_size=1))
 def test_a_proposal_is_for_its_table_whatever_the_cells(rows, tmp_path_factory):
     """It is written, read again, and applied to the table, or something is refused."""
-    table = reading.of_frame(pd.DataFrame(rows, columns=["a", 'b "', "c\n", "y"]))
+    columns = tuple(map(list, zip(*rows, strict=True)))
+    table = reading.RawTable("my.csv", ("a", 'b "', "c\n", "y"), columns, range(1, len(rows) + 1))
     path = tmp_path_factory.getbasetemp() / "any.toml"
     with suppress(UsageError):
         proposal = describe.propose(table)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
-from ternhost.errors import UsageError
 from ternhost.run.device_model import DeviceModel
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts, Kind
@@ -214,8 +213,8 @@ def test_a_model_predicts_classes_by_their_names(table, tern):
     tern("train", "--data", "my.csv", *SIMULATED)
     model = DeviceModel.of_run("mine")
     rows = np.array([[1.0, -0.9, -0.9], [1.0, 0.9, 0.9]])
-    expected = [CLASSES[code] for code in model.predict(rows)]
-    assert model.predicted_classes(rows) == expected
+    expected = [CLASSES[code] for code in model.predict_numbers(rows)]
+    assert model.predict(rows).tolist() == expected
 
 
 def test_a_model_of_two_classes_predicts_them_by_their_names(table, tern):
@@ -223,14 +222,8 @@ def test_a_model_of_two_classes_predicts_them_by_their_names(table, tern):
     tern("train", "--data", "my.csv", *SIMULATED)
     model = DeviceModel.of_run("mine")
     rows = np.random.default_rng(1).uniform(-1, 1, (50, 3))
-    expected = ["sit" if label > 0 else "the rest" for label in model.predict(rows)]
-    assert model.predicted_classes(rows) == expected
-
-
-def test_a_model_without_names_predicts_no_classes(tern):
-    tern("train", "--data", "diabetes", *SIMULATED)
-    with pytest.raises(UsageError):
-        DeviceModel.of_run("mine").predicted_classes(np.zeros((1, 11)))
+    expected = ["sit" if label > 0 else "the rest" for label in model.predict_numbers(rows)]
+    assert model.predict(rows).tolist() == expected
 
 
 def test_the_model_of_a_run_is_shown_with_the_names_of_its_classes(table, tern):

@@ -253,20 +253,6 @@ class DeviceModel:
             return np.asarray(scores.argmax(axis=1), np.int64)
         return np.where(scores > 0, ONE, -ONE)
 
-    def predicted_classes(self, rows: npt.ArrayLike) -> list[str]:
-        """Return the name of the predicted class of each row.
-
-        rows: as in `predict`. Raises UsageError for a model that has no names of classes, and for
-        rows that `score` rejects.
-        """
-        if not self.class_names:
-            text = f"this {_WORDS[self.model]} model knows no names of classes"
-            raise UsageError(text, "use its predictions, which are numbers")
-        predictions = self.predict(rows)
-        if self.model != wire.SOFTMAX:
-            predictions = (predictions > 0).astype(np.int64)
-        return [self.class_names[number] for number in predictions.tolist()]
-
     # For a board, and for people
 
     def file(self) -> bytes:
