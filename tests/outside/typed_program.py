@@ -7,6 +7,8 @@ from pathlib import Path
 import ternhost
 from ternhost import (
     Broker,
+    Categorical,
+    Data,
     Direct,
     Emulated,
     FedAvg,
@@ -14,10 +16,12 @@ from ternhost import (
     FedSum,
     Infer,
     Means,
+    Numeric,
     Ports,
     Protection,
     Run,
     Schedule,
+    Schema,
     Simulated,
     Status,
     Terms,
@@ -74,6 +78,18 @@ collected = ternhost.collect(Values(epsilon=4), Simulated(200), data="wine")
 for attribute in collected.attributes:
     estimate: float | None = attribute.estimate
     print(attribute.name, estimate)
+
+columns = {"home": ["a", "b"] * 50, "t": [5, 30] * 50, "state": ["cold", "warm"] * 50}
+proposed: Schema = ternhost.describe(columns)
+numbers = Numeric("t", Decimal(0), Decimal(40))
+schema = Schema((numbers, Categorical("state", ("cold", "warm"))), label="state")
+schema.write(directory / "mine.toml")
+mine = Data(columns, by="home", held_out=0.2, schema=directory / "mine.toml")
+of_mine = ternhost.train(FedSGD(epsilon=8), Simulated(2), data=mine)
+names: list[str] = of_mine.device_model.predict({"t": [0, 40]}).tolist()
+print(mine, proposed.label, names)
+arrays = ([[0.5], [-0.5]] * 50, [1, -1] * 50)
+print(ternhost.plan(FedSGD(epsilon=8), [50], data=arrays, runs=2, workers=1))
 
 try:
     ternhost.train(FedSGD(epsilon=-1))

@@ -143,8 +143,8 @@ def test_other_processes_of_a_plan_have_the_data(columns):
 
 
 def test_a_plan_refuses_data_that_its_learner_states_otherwise(columns):
-    with pytest.raises(UsageError):
-        ternhost.plan(FedSGD(data="iris"), [100], data=columns, runs=2)
+    with pytest.raises(UsageError, match="iris"):
+        ternhost.plan(FedSGD(data="iris"), [100], data=Data(columns, schema=SCHEMA), runs=2)
 
 
 def test_data_show_what_they_are_and_not_their_records(columns):
@@ -209,6 +209,24 @@ def test_a_run_of_a_data_set_takes_no_other_data(columns):
         next(iter(run))
     with pytest.raises(UsageError):
         ternhost.resume("of iris", data=columns)
+
+
+@pytest.mark.parametrize("is_handed_over", [True, False])
+def test_a_served_run_goes_on_if_its_data_are_handed_over_again(
+    columns, monkeypatch, is_handed_over
+):
+    data = Data(columns, schema=SCHEMA)
+    schedule = ternhost.Schedule(rounds=1, every=0)
+    served = {"schedule": schedule, "store": "fleet.sqlite"}
+    first = ternhost.serve(LEARNER, Simulated(200), data=data, **served)
+    monkeypatch.setattr(in_memory, "_BY_NAME", {})
+    if not is_handed_over:
+        with pytest.raises(UsageError):
+            ternhost.serve(LEARNER, Simulated(200), **served)
+        return
+    served["schedule"] = ternhost.Schedule(rounds=2, every=0)
+    second = ternhost.serve(LEARNER, Simulated(200), data=data, **served)
+    assert (second.name, second.rounds) == (first.name, 2)
 
 
 def test_pandas_is_not_imported_for_columns_by_name():

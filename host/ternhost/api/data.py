@@ -163,10 +163,14 @@ def replaced(learner: OptionGroup, data: Any) -> OptionGroup:
         return learner
     if not isinstance(learner, OptionGroup):
         raise UsageError(f"{type(learner).__name__} is no learner")
-    known = {each.name for each in fields(learner)}
-    for name in named:
-        if name not in known:
+    options = {each.name: each for each in options_of_class(learner)}
+    for name, value in named.items():
+        if name not in options:
             raise UsageError(f"{type(learner).__name__} takes no {name}", "leave it out")
+        own_value = getattr(learner, name)
+        if own_value not in (options[name].default, value):
+            text = f"{name} is {own_value} in the learner, and {value} beside it"
+            raise UsageError(text, "give it once")
     return replace(learner, **named)
 
 
