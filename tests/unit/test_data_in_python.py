@@ -154,6 +154,14 @@ def test_data_show_what_they_are_and_not_their_records(columns):
 # The memory of the process
 
 
+@pytest.mark.slow
+def test_emulated_boards_get_the_records_of_a_program(columns):
+    data = Data(columns, by="home", schema=SCHEMA)
+    learner = ternhost.FedSum(run_epsilon=4, records=200)
+    result = ternhost.train(learner, ternhost.Emulated(2), data=data)
+    assert result.reports == 4 * result.rounds  # of four homes on two boards
+
+
 def test_no_record_is_written_to_disk(columns):
     marked = {**columns, "home": ["a secret name"] * COUNT}
     trained(Data(marked, by="home", schema=SCHEMA), devices=1)
@@ -169,6 +177,13 @@ def test_the_same_data_have_the_same_name(columns):
 def test_other_data_have_another_name(columns):
     other = {**columns, "sunny": ~columns["sunny"]}
     assert Data(columns).options() != Data(other).options()
+
+
+def test_the_privacy_statement_of_a_run_needs_its_data_no_more(columns, monkeypatch):
+    result = trained(Data(columns, schema=SCHEMA))
+    monkeypatch.setattr(in_memory, "_BY_NAME", {})
+    statement = ternhost.write_statement(result.name)["md"].read_text()
+    assert "a table in memory" in statement
 
 
 @pytest.fixture

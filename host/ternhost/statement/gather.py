@@ -262,6 +262,8 @@ def _holdings(learning: Mapping[str, Any], device: int | None, features: Sequenc
     data = str(learning.get("data") or "")
     if on_devices.parse(data) is not None:  # the host does not know the records
         data = ""
+    elif data:
+        data = on_devices.in_words(data)
     return Holdings(device, learning.get("records"), data, features)
 
 
