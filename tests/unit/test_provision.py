@@ -138,6 +138,14 @@ def test_the_owner_is_said(homes, capsys):
     assert "home A1" in said
 
 
+def test_a_program_names_the_column_of_owners(homes):
+    named = member_options.MemberOptions(device=3, data=homes, by="home").member
+    assert (
+        named.rows.tolist()
+        == member("--device", "3", "--data", homes, "--by", "home").rows.tolist()
+    )
+
+
 def test_a_device_beyond_the_owners_is_refused_with_their_list(homes):
     with pytest.raises(UsageError) as refused:
         member("--device", "4", "--data", homes, "--by", "home")
