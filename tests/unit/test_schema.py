@@ -134,7 +134,7 @@ def test_a_cell_that_is_no_category_is_named_with_its_line_and_column(tmp_path):
     schema = schema_of(tmp_path, TEXT)
     with pytest.raises(UsageError, match=r"my\.csv, line 3, column weather: 'snow'") as caught:
         of_table(table_of(tmp_path, TABLE.replace("15,sun", "15,snow")), schema, EVERYTHING)
-    assert "add 'snow'" in caught.value.hint
+    assert "add 'snow' to them (my.toml, line 10)" in caught.value.hint
 
 
 # What is read

@@ -158,11 +158,14 @@ class Categorical:
         """The names of the features that the column becomes: one for each category but the last."""
         return tuple(f"{self.name}={category}" for category in self.categories[:-1])
 
-    def codes(self, table: RawTable, missing: Sequence[str] = ()) -> Fixed:
+    def codes(
+        self, table: RawTable, missing: Sequence[str] = (), place: str = "the schema"
+    ) -> Fixed:
         """Return the number of the category in each row of a table (n); -1 for a missing one.
 
-        Texts that are the same number, such as 1 and 1.0, are the same category. Raises UsageError
-        for a text that is no category, with its line.
+        Texts that are the same number, such as 1 and 1.0, are the same category. place: where the
+        categories stand, for messages. Raises UsageError for a text that is no category, with its
+        line.
         """
         code_of = {normal(category): code for code, category in enumerate(self.categories)}
         codes = np.full(len(table), -1, np.int16)
@@ -174,17 +177,17 @@ class Categorical:
             if code is None:
                 code = code_of.get(normal(text))
             if code is None:
-                raise self._unknown(table, row, text)
+                raise self._unknown(table, row, text, place)
             codes[row] = code
         return codes
 
-    def _unknown(self, table: RawTable, row: int, text: str) -> UsageError:
-        """Return the error for a cell that holds no category."""
+    def _unknown(self, table: RawTable, row: int, text: str, place: str) -> UsageError:
+        """Return the error for a cell that holds no category. place: as of `codes`."""
         shown = ", ".join(self.categories[:_MOST_SHOWN])
         if len(self.categories) > _MOST_SHOWN:
             shown += ", ..."
         hint = (
-            f"its categories are: {shown}; add {text!r} to them in the schema, "
+            f"its categories are: {shown}; add {text!r} to them ({place}), "
             "or to missing if it stands for a missing value"
         )
         return UsageError(f"{table.where(row, self.name)}: {text!r} is no category", hint)

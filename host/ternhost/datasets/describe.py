@@ -14,9 +14,9 @@ from decimal import Decimal
 from itertools import compress
 
 import numpy as np
-import numpy.typing as npt
 
 from tern.wire import MAX_DIMENSION
+from ternhost.datasets.base import Floats
 from ternhost.datasets.columns import Categorical, Column, Numeric, normal
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import Schema
@@ -104,6 +104,13 @@ class _Draft:
     notes: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
     device: str = ""
     time: str = ""
+    _numbers: dict[str, Floats | None] = field(default_factory=dict)  # that were read already
+
+    def numbers(self, name: str) -> Floats | None:
+        """Return the numbers of a column, as of `_numbers`."""
+        if name not in self._numbers:
+            self._numbers[name] = _numbers(self.table, name, self.missing)
+        return self._numbers[name]
 
 
 def propose(table: RawTable, label: str = "") -> Proposal:
@@ -205,7 +212,7 @@ def _missing_texts(table: RawTable) -> tuple[str, ...]:
     return (*found, *(f"{number:.0f}" for number in sorted(sentinels - usual)))
 
 
-def _sentinels(numbers: npt.NDArray[np.float64]) -> tuple[set[float], set[float]]:
+def _sentinels(numbers: Floats) -> tuple[set[float], set[float]]:
     """Return the numbers of a column that seem to stand for missing ones, and those that do not.
 
     Such a number is a negative whole one, or consists of nines, such as -200 or 9999. It occurs
@@ -233,7 +240,7 @@ def _sentinels(numbers: npt.NDArray[np.float64]) -> tuple[set[float], set[float]
     return chosen, set(known.tolist()) - chosen - undecided
 
 
-def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> npt.NDArray[np.float64] | None:
+def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> Floats | None:
     """Return the numbers of a column; None if it has a cell that is none, or no number at all."""
     try:
         numbers = table.numbers(name, missing)
@@ -273,7 +280,7 @@ def _find_device_and_time(draft: _Draft) -> None:
 
 def _mostly_rises(draft: _Draft, name: str) -> bool:
     """Return whether a column may be a time: if it has numbers, few are below the one before."""
-    numbers = _numbers(draft.table, name, draft.missing)
+    numbers = draft.numbers(name)
     if numbers is None:
         return True
     changes = np.diff(numbers[~np.isnan(numbers)])
@@ -332,7 +339,7 @@ def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
     reason = _reason_against(name, texts, is_label=is_label)
     if reason:
         return reason
-    numbers = _numbers(draft.table, name, draft.missing)
+    numbers = draft.numbers(name)
     try:
         if numbers is None:
             return _of_texts(name, texts, is_label=is_label)
@@ -365,7 +372,7 @@ def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
     return ""
 
 
-def _of_numbers(name: str, numbers: npt.NDArray[np.float64], *, is_label: bool) -> Column:
+def _of_numbers(name: str, numbers: Floats, *, is_label: bool) -> Column:
     """Return a column of these numbers: the classes of a label, or an amount with round bounds."""
     if is_label and _are_class_numbers(numbers):
         classes = tuple(f"{number:.0f}" for number in np.unique(numbers))
@@ -384,7 +391,7 @@ def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | st
     return Categorical(name, tuple(distinct), computed=True)
 
 
-def _are_class_numbers(numbers: npt.NDArray[np.float64]) -> bool:
+def _are_class_numbers(numbers: Floats) -> bool:
     """Return whether the numbers of a label seem to be those of classes."""
     distinct = np.unique(numbers)
     is_whole = bool((distinct == np.rint(distinct)).all())
@@ -421,7 +428,7 @@ def _notes_of(draft: _Draft, column: Column) -> list[str]:
         if column.name == draft.label:
             seen = f"the label; {seen}"
     else:
-        numbers = _numbers(draft.table, column.name, draft.missing)
+        numbers = draft.numbers(column.name)
         assert numbers is not None
         seen = f"seen: {np.nanmin(numbers):g} to {np.nanmax(numbers):g}"
         distinct = np.unique(numbers[~np.isnan(numbers)])

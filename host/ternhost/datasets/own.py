@@ -165,7 +165,7 @@ class OwnData:
         categorical = [column for column in self.schema.columns if isinstance(column, Categorical)]
         missing = self.schema.missing
         columns = [column.scale(self.table.numbers(column.name, missing)) for column in numeric]
-        codes = [column.codes(self.table, missing) for column in categorical]
+        codes = [_codes(self.table, column, self.schema) for column in categorical]
         count = len(self.table)
         return Table(
             name=self.table.name,
@@ -253,7 +253,7 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVER
     if not is_of_a_board(table):
         columns.append(np.full((len(table), 1), ONE, np.int16))
     for column in schema.features:
-        columns.append(_features(table, column, schema.missing))
+        columns.append(_features(table, column, schema))
     features = np.concatenate(columns, axis=1)
     if schema.label and features.shape[1] > MAX_DIMENSION:
         text = f"{table.name} has {features.shape[1]} features, the constant included"
@@ -433,11 +433,17 @@ def _without_missing(table: RawTable, schema: Schema) -> RawTable:
     return table.rows(np.flatnonzero(is_complete))
 
 
-def _features(table: RawTable, column: Column, missing: Sequence[str]) -> Fixed:
+def _features(table: RawTable, column: Column, schema: Schema) -> Fixed:
     """Return the features that a column becomes: n x their number."""
     if isinstance(column, Categorical):
-        return column.expand(column.codes(table, missing))
-    return column.scale(table.numbers(column.name, missing))[:, None]
+        return column.expand(_codes(table, column, schema))
+    return column.scale(table.numbers(column.name, schema.missing))[:, None]
+
+
+def _codes(table: RawTable, column: Categorical, schema: Schema) -> Fixed:
+    """Return the number of the category in each row (n). Raises UsageError with its line."""
+    place = schema.line_of(column.name, "categories")
+    return column.codes(table, schema.missing, place)
 
 
 def _labels(table: RawTable, schema: Schema) -> Fixed | None:
@@ -446,7 +452,7 @@ def _labels(table: RawTable, schema: Schema) -> Fixed | None:
     if column is None:
         return None
     if isinstance(column, Categorical):
-        return column.codes(table, schema.missing)
+        return _codes(table, column, schema)
     return column.scale(table.numbers(column.name, schema.missing))
 
 
