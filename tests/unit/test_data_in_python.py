@@ -132,6 +132,11 @@ def test_means_are_collected_by_the_unit_of_the_protection(columns):
     assert result.learner == "means"
 
 
+def test_collecting_holds_out_no_records(columns):
+    with pytest.raises(UsageError, match="--held-out"):
+        ternhost.collect(fleet=Simulated(4), data=Data(columns, held_out=0.5, schema=SCHEMA))
+
+
 def test_a_frame_is_planned_with(columns):
     data = Data(columns, schema=SCHEMA)
     assert ternhost.plan(LEARNER, [100], data=data, runs=2, workers=1)["d"] == 3
@@ -281,6 +286,13 @@ def test_a_model_predicts_from_a_file_that_pandas_has_read(model, frame):
     pandas = pytest.importorskip("pandas")
     frame.to_csv("new.csv", index=False)
     assert (model.predict(pandas.read_csv("new.csv")) == model.predict(frame)).all()
+
+
+@pytest.mark.parametrize("labels", [[2, 1], [1, -1], [True, False], ["b", "a"]])
+def test_predicted_classes_have_the_type_of_the_labels(labels):
+    records = {"a": [0.9, -0.9] * 100, "label": labels * 100}
+    model = trained(records, devices=150).device_model
+    assert (model.predict(records) == np.array(labels * 100)).all()
 
 
 def test_columns_are_found_in_any_order_and_without_the_label(model, columns):

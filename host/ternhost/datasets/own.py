@@ -353,10 +353,14 @@ def public_features_by(schema: Schema, table: RawTable) -> Fixed:
 
     Rows with a missing value are left out, or get the middle of the bounds, as the schema says.
     """
-    of_rows = replace(
+    return of_table(table, without_label(schema)).features
+
+
+def without_label(schema: Schema) -> Schema:
+    """Return the schema of rows that have features alone: no label, and nothing of their devices."""
+    return replace(
         schema, columns=schema.features, label="", positive="", device="", time="", held_out=None
     )
-    return of_table(table, of_rows, EVERYTHING).features
 
 
 def _is_constant(table: RawTable, name: str) -> bool:

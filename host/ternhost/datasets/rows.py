@@ -95,9 +95,7 @@ class RowForm:
         needed = [column.name for column in schema.features]
         others = {schema.label, schema.device, schema.time, *schema.leave_out}
         _require_columns(table.columns, needed, others)
-        of_features = replace(
-            schema, columns=schema.features, label="", positive="", device="", time=""
-        )
+        of_features = own.without_label(schema)
         spelled = _spelled(_only(table, needed), of_features)
         own_rows = own.of_table(spelled, of_features)
         if len(own_rows.features) < len(table):

@@ -4,6 +4,7 @@ for bit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tern.fixed import ONE
 from tern.model import decode_model
 from ternhost import vectorised
 from ternhost.count.questions import Averaged
+from ternhost.datasets.frames import FALSE, TRUE
 from ternhost.datasets.rows import RowForm
 from ternhost.datasets.schema import Schema
 from ternhost.errors import UsageError
@@ -33,6 +35,7 @@ _WORDS = {
     wire.SVM: "svm",
     wire.SOFTMAX: "softmax",
 }
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NO_EPOCH = 2  # in place of a device id: the file is older than the model of any round
 _ROUND_BYTES = slice(5, 9)  # of a MODEL frame: type u8 | device u32 | round u32 | ...
 
@@ -226,8 +229,9 @@ class DeviceModel:
     def predict(self, rows: Rows) -> npt.NDArray[Any]:
         """Return the prediction for each row: the name of its class, if the names are known.
 
-        Otherwise it is the number of `predict_numbers`. rows: as of `score`. Raises UsageError where
-        `score` does.
+        Names that are whole numbers or bools are returned as such, as tables have them. Without
+        names, the prediction is the number of `predict_numbers`. rows: as of `score`. Raises
+        UsageError where `score` does.
         """
         numbers = self.predict_numbers(rows)
         if self.model == wire.LINEAR or not self.class_names:
@@ -235,7 +239,7 @@ class DeviceModel:
         codes = numbers
         if self.model != wire.SOFTMAX:
             codes = np.asarray(numbers > 0, np.int64)
-        return np.array(self.class_names)[codes]
+        return _in_their_type(self.class_names)[codes]
 
     def predict_numbers(self, rows: Rows) -> Integers:
         """Return the predicted label of each row in the numbers of devices.
@@ -304,3 +308,12 @@ def _schema_of(result: Mapping[str, Any]) -> Schema | None:
     if text is None:
         return None
     return Schema.of_text(text, "the schema of the run")
+
+
+def _in_their_type(names: Sequence[str]) -> npt.NDArray[Any]:
+    """Return names of classes as whole numbers or bools if all of them are, else as texts."""
+    if set(names) <= {TRUE, FALSE}:
+        return np.array([name == TRUE for name in names])
+    if all(_WHOLE.fullmatch(name) for name in names):
+        return np.array([int(name) for name in names])
+    return np.array(names)

@@ -210,10 +210,9 @@ def _require_no_foreign_option(
     """
     own_names = {option.name for option in fields(learner.Options)}
     for name in options.keys() - own_names:
-        owners = []
-        for algorithm, other_learner in algorithms.items():
-            if name in names_of(other_learner.Options):
-                owners.append(algorithm)
+        owners = [each for each in algorithms if name in names_of(algorithms[each].Options)]
+        if not owners:  # only learners of other commands have it
+            owners = [each for each in ALGORITHMS if name in names_of(ALGORITHMS[each].Options)]
         text = f"{flag(name)} is an option of {', '.join(owners)}, and this run is {learner.name}"
         if reason:
             text += f": {reason}"
