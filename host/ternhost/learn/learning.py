@@ -1,7 +1,7 @@
 """The base of algorithms that learn a linear model: its options, its data, and its result."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from ternhost.datasets import (
     Holdings,
     Indices,
 )
+from ternhost.datasets.findings import NO_RECORD
 from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
@@ -447,13 +448,35 @@ def class_name_lines(result: Mapping[str, Any]) -> list[str]:
     if len(names) == 2 and not result["labels"] and set(names) != set(_SIGNS):
         negative, positive = names
         lines.append(f"label +1 is {positive}, and -1 is {negative}")
-    records = result.get("class_records") or {}
-    for purpose, counts in records.items():
-        absent = [name for name, count in zip(names, counts, strict=True) if not count]
-        if absent:
-            words = _PURPOSES[purpose]
-            lines.append(f"  no record {words} is of the class {', '.join(absent)}")
+    return lines + _absent_class_lines(result, names)
+
+
+def _absent_class_lines(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return lines that say which classes no record has that the model learns from, or that judges it.
+
+    A class that no record has at all is not named again if the run has warned of it. names: of the
+    classes.
+    """
+    absent = {}
+    for purpose, counts in (result.get("class_records") or {}).items():
+        absent[purpose] = {name for name, count in zip(names, counts, strict=True) if not count}
+    if not absent:
+        return []
+    absent_everywhere = set.intersection(*absent.values())
+    lines = []
+    was_warned_of = any(each["kind"] == NO_RECORD for each in result.get("data_findings", ()))
+    if absent_everywhere and not was_warned_of:
+        lines.append(f"  no record is of the class {_in_order(names, absent_everywhere)}")
+    for purpose, words in _PURPOSES.items():
+        others = absent[purpose] - absent_everywhere
+        if others:
+            lines.append(f"  no record {words} is of the class {_in_order(names, others)}")
     return lines
+
+
+def _in_order(names: Sequence[str], chosen: Collection[str]) -> str:
+    """Return those of some names that are chosen, in their order."""
+    return ", ".join(name for name in names if name in chosen)
 
 
 def _chance_lines(result: Mapping[str, Any]) -> list[str]:
