@@ -295,6 +295,20 @@ def test_predicted_classes_have_the_type_of_the_labels(labels):
     assert (model.predict(records) == np.array(labels * 100)).all()
 
 
+def test_a_linear_model_predicts_in_the_unit_of_the_label(columns):
+    schema = Schema(
+        (
+            Categorical("sunny", ("True", "False")),
+            Numeric("temperature", Decimal(-10), Decimal(40)),
+        ),
+        label="temperature",
+    )
+    model = trained(Data(columns, schema=schema)).device_model
+    (number,) = model.predict_numbers({"sunny": [True]})
+    (prediction,) = model.predict({"sunny": [True]})
+    assert prediction == pytest.approx(15 + 25 * number / 2**14)
+
+
 def test_columns_are_found_in_any_order_and_without_the_label(model, columns):
     fewer = {name: columns[name] for name in ("sunny", "temperature")}
     assert (model.predict(fewer) == model.predict(columns)).all()

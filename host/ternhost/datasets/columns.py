@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets.base import ColumnUnit, Fixed, expand
+from ternhost.datasets.base import ColumnUnit, Fixed, Floats, expand
 from ternhost.datasets.reading import RawTable
 from ternhost.errors import UsageError
 
@@ -113,6 +113,13 @@ class Numeric:
         whole = np.where(is_known, counted, 0).astype(np.int64)
         scaled = (2 * whole - steps.low - steps.high) * ONE // (steps.high - steps.low)
         return np.where(is_known, scaled, 0).astype(np.int16)
+
+    def values_of(self, scaled: npt.ArrayLike) -> Floats:
+        """Return what numbers in Q1.14 (n) stand for, in the unit of the column (n)."""
+        steps = self.steps
+        places = np.asarray(scaled, np.float64) / ONE  # from -1 at the low bound to 1 at the high
+        counted = (places * (steps.high - steps.low) + steps.low + steps.high) / 2
+        return counted * steps.per / steps.times
 
     def for_board(self) -> list[Any]:
         """Return the column as a board reads it (storage.md)."""

@@ -18,6 +18,7 @@ from tern.fixed import ONE
 from tern.model import decode_model
 from ternhost import vectorised
 from ternhost.count.questions import Averaged
+from ternhost.datasets.columns import Numeric
 from ternhost.datasets.frames import FALSE, TRUE
 from ternhost.datasets.rows import RowForm
 from ternhost.datasets.schema import Schema
@@ -227,14 +228,18 @@ class DeviceModel:
         )
 
     def predict(self, rows: Rows) -> npt.NDArray[Any]:
-        """Return the prediction for each row: the name of its class, if the names are known.
+        """Return the prediction for each row, in words of the table that the model was trained on.
 
-        Names that are whole numbers or bools are returned as such, as tables have them. Without
-        names, the prediction is the number of `predict_numbers`. rows: as of `score`. Raises
-        UsageError where `score` does.
+        It is the name of a class, if the names are known. Names that are whole numbers or bools are
+        returned as such, as tables have them. A linear model predicts a number in the unit of the
+        label's column, if the schema is known. Otherwise the prediction is the number of
+        `predict_numbers`. rows: as of `score`. Raises UsageError where `score` does.
         """
         numbers = self.predict_numbers(rows)
-        if self.model == wire.LINEAR or not self.class_names:
+        if self.model == wire.LINEAR:
+            label = self.schema and self.schema.label_column
+            return label.values_of(numbers) if isinstance(label, Numeric) else numbers
+        if not self.class_names:
             return numbers
         codes = numbers
         if self.model != wire.SOFTMAX:
