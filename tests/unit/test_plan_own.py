@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import ternhost
-from ternhost import FedSGD, FedSum
+from ternhost import FedSGD, FedSum, datasets
 from ternhost.cli import main
-from ternhost.datasets import on_devices
 from ternhost.errors import UsageError
 from ternhost.learn import public
 from ternhost.planning import records
@@ -213,7 +212,7 @@ def test_a_plan_in_python_needs_the_devices_of_a_fleet_or_their_column(two_class
 def test_public_rows_with_the_columns_of_a_schema_are_scaled_by_it(two_classes, tmp_path):
     """The rows have the columns of the table, in another order, and no label."""
     (tmp_path / "rows.csv").write_text("noise,temperature\n" + "x,10\nx,20\nx,30\n" * 10)
-    schema = on_devices.schema_of(two_classes)
+    schema = datasets.schema_of(two_classes)
     rows = public.read(tmp_path / "rows.csv", 2, schema=schema)
     assert rows[:3].tolist() == [[1, -0.5], [1, 0], [1, 0.5]]
 
@@ -225,3 +224,18 @@ def test_a_plan_takes_public_rows_in_the_units_of_the_table(two_classes, tmp_pat
     words = f"--data {two_classes} --devices 4 --records 20 --run-epsilon 8"
     result = planned(f"{words} --public {tmp_path / 'rows.csv'}")
     assert result["public_curve"]
+
+
+def test_public_rows_beyond_the_bounds_of_scaled_columns_are_refused(tmp_path):
+    """Without a schema, the columns of the table are scaled already, and so must be the rows."""
+    (tmp_path / "my.csv").write_text("a,b,y\n" + "0.5,-0.5,1\n-0.5,0.25,-1\n" * 30)
+    (tmp_path / "rows.csv").write_text("a,b\n" + "0.5,7\n" * 30)
+    schema = datasets.schema_of(str(tmp_path / "my.csv"))
+    with pytest.raises(UsageError, match="column b"):
+        public.read(tmp_path / "rows.csv", 3, schema=schema)
+
+
+def test_public_rows_without_names_are_taken_in_their_order(two_classes, tmp_path):
+    (tmp_path / "rows.csv").write_text("0.5\n-0.5\n" * 30)
+    rows = public.read(tmp_path / "rows.csv", 2, schema=datasets.schema_of(two_classes))
+    assert rows[:2].tolist() == [[1, 0.5], [1, -0.5]]

@@ -4,11 +4,10 @@ The text is `devices:FEATURES`, `devices:FEATURES:CLASSES` or the name of a sche
 Any other text is the name of a data set (`datasets.load`).
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets import in_memory, own
+from ternhost.datasets import in_memory
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS
 from ternhost.datasets.schema import SUFFIX, Schema
 from ternhost.errors import UsageError
@@ -50,20 +49,6 @@ def parse(data: str) -> DeviceRecords | None:
     if classes is not None:
         task = MULTICLASS
     return DeviceRecords(features, classes, task)
-
-
-def schema_of(data: object) -> Schema | None:
-    """Return the schema by which the records of a run are made; None if there is no file of one.
-
-    data: a value of --data, or records of a Python program, which have no file.
-    """
-    if not isinstance(data, str):
-        return None
-    if data.lower().endswith(SUFFIX):
-        return Schema.read(data)
-    if own.is_file(data):
-        return Schema.beside(Path(data).expanduser())
-    return None
 
 
 def _of_schema(schema: Schema) -> DeviceRecords:

@@ -352,7 +352,11 @@ def public_features_by(schema: Schema, table: RawTable) -> Fixed:
     """Return the features of public rows (n x d), the constant among them, by the schema of a run.
 
     Rows with a missing value are left out, or get the middle of the bounds, as the schema says.
+    Raises UsageError for a value beyond the bounds -1 and 1, which mean that values are scaled.
     """
+    for column in schema.features:
+        if isinstance(column, Numeric) and column.low == -1 and column.high == 1:
+            _in_range(table, column.name)
     return of_table(table, without_label(schema)).features
 
 

@@ -22,9 +22,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tern.wire import LOGISTIC, VALUES
+from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
-from ternhost.datasets import Dataset, on_devices
+from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn import estimate, projections, public
 from ternhost.learn.base import Cohort, Population, require_clients
@@ -162,7 +163,7 @@ class Direct(Learning):
             text = "none"
             if self.dataset and not devices_report_features and len(self.dataset.public):
                 text = str(len(self.dataset.public))
-        schema = on_devices.schema_of(self.options.data)
+        schema = datasets.schema_of(self.options.data, self.options.selection)
         return public.parse(text, self.dataset, d=self.d, seed=self.options.seed, schema=schema)
 
     def _plan_rounds(self, expected: int) -> None:

@@ -16,10 +16,11 @@ import numpy as np
 from tern import card as cards
 from tern.ledger import RHO
 from tern.wire import MAX_DIMENSION
+from ternhost import datasets
 from ternhost.count.disclosures import ReportCounts
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Dataset, Holdings, Indices, Table, on_devices
+from ternhost.datasets import Dataset, Holdings, Indices, Table
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn import public
@@ -236,7 +237,7 @@ class FedSum(Learning):
             self.dataset,
             d=feature_count,
             seed=options.seed,
-            schema=on_devices.schema_of(options.data),
+            schema=datasets.schema_of(options.data, options.selection),
         )
         self.reserved = public_rows.reserved  # records of the data set that no board gets
         options = self._with_bound(options)

@@ -8,6 +8,7 @@ import numpy as np
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Indices, own, reading
 from ternhost.datasets.base import CONSTANT
+from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import Schema
 from ternhost.errors import UsageError
 from ternhost.learn.parameters import Floats
@@ -114,13 +115,19 @@ def read(path: Path, d: int, constant: bool = True, schema: Schema | None = None
     """Read rows of d features each (n x d) from a table; a label after them is left out.
 
     constant: whether the first feature must be the constant 1.
-    schema: of the records of the run. A table with its columns is scaled by it. The values of any
-        other table are features already.
+    schema: of the records of the run. A table that names its columns is scaled by it. The
+        values of any other table are features already.
     Raises UsageError if the first feature is another one, or if the file cannot be used.
     """
     table = reading.read(path)
-    if schema is not None and {column.name for column in schema.features} <= {*table.columns}:
+    if schema is not None and _has_columns_of(schema, table):
         features = own.public_features_by(schema, table)
     else:
         features = own.public_features(table, d, constant=constant)
     return features / ONE
+
+
+def _has_columns_of(schema: Schema, table: RawTable) -> bool:
+    """Return whether a table names all columns that are features by a schema."""
+    names = {column.name for column in schema.features}
+    return table.has_header and names <= {*table.columns}
