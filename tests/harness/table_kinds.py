@@ -137,6 +137,12 @@ KINDS = [
         [(1.0, "5 €"), (2.0, "6 €")],
         "cp1252",
     ),
+    _kind(
+        "decimal_commas_with_units",
+        "price;share;y\n63,50 €;29,5 %;a\n7,25 €;-3,5 %;b\n1.020,00 €;0,5%;a\n",
+        "price share y",
+        [("63,50 €", "29,5 %", "a"), ("7,25 €", "-3,5 %", "b"), ("1.020,00 €", "0,5%", "a")],
+    ),
     _kind("windows_ends", _written(",", end="\r\n"), _NAMES, _ROWS),
     _kind("old_mac_ends", _written(",", end="\r"), _NAMES, _ROWS),
     _kind("no_last_end", _written(",", last_end=False), _NAMES, _ROWS),

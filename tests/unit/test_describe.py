@@ -197,6 +197,60 @@ def test_a_proposal_is_for_its_table_whatever_the_cells(rows, tmp_path_factory):
         )
 
 
+def test_a_number_is_a_missing_one_though_a_column_has_little_else(folder):
+    columns = {"a": [-200] * 9 + amounts(), "b": [-200] * 309, "c": [-200] * 150 + [150] * 159}
+    assert proposed(folder, **columns, y=[0] * 9 + many([0, 1])).missing == ("", "-200")
+
+
+def test_a_column_that_is_mostly_missing_is_left_out(folder):
+    columns = {"a": amounts(), "b": [""] * 200 + amounts()[:100], "y": many([0, 1])}
+    assert proposed(folder, **columns).leave_out == ("b",)
+
+
+def test_a_table_without_a_complete_row_takes_the_middle(folder):
+    first, second = amounts()[:150], amounts()[:150]
+    columns = {"a": first + [""] * 150, "b": [""] * 150 + second, "y": many([0, 1])}
+    assert proposed(folder, **columns).rows_with_missing == "middle"
+
+
+def test_the_index_of_a_data_frame_is_left_out(folder):
+    schema = proposed(folder, **{"": range(300), "a": amounts(), "y": many([0, 1])})
+    assert schema.leave_out == ("x0",)
+
+
+def test_the_cell_that_makes_numbers_a_text_is_named_with_its_line(folder):
+    table = table_of(
+        folder, {"a": [*amounts(), "Total"], "b": [0, *amounts()], "y": many("ab") + [""]}
+    )
+    assert "line 302, column a" in describe.propose(table).problems["a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "label"),
+    [
+        ([many("ab"), amounts(), amounts()], "x0"),
+        ([many([1, 2, 3]), amounts(), amounts()], "x0"),
+        ([amounts(), many("MB"), amounts(), amounts()], "x1"),
+        ([many(range(33, 41)), many("ab"), amounts()], "x1"),
+        ([many("ab"), amounts(), many([1, 2, 3])], "x2"),
+        ([amounts(), amounts(), amounts()], "x2"),
+    ],
+)
+def test_the_label_of_a_table_without_names_is_where_its_classes_are(folder, columns, label):
+    path = folder / "my.data"
+    path.write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)))
+    assert describe.propose(reading.read(path)).schema.label == label
+
+
+def test_the_proposal_says_what_is_missing_and_what_becomes_of_it(folder):
+    table = table_of(folder, {"a": ["", *amounts()], "y": [0, *many([0, 1])]})
+    text = describe.propose(table).text()
+    (folder / "my.toml").write_text(text)
+    kinds = found(folder, text, a=["", *amounts()], y=[0, *many([0, 1])])
+    line = text.split("\n").index('rows_with_missing = "leave out"') + 1
+    assert kinds[findings.MISSING].place == f"my.toml, line {line}"
+
+
 def test_few_rows_of_different_texts_are_categories(folder):
     assert proposed(folder, a=[1, 2, 3], y=["walk", "sit", "run"]).classes == ("run", "sit", "walk")
 
@@ -255,6 +309,12 @@ def test_a_class_that_never_occurs_is_found(folder):
 def test_a_rare_class_is_found(folder):
     kinds = found(folder, SCHEMA.format(low=0, high=10), a=amounts(), y=["p"] * 9 + ["n"] * 291)
     assert "p (9 of 300)" in kinds["rare class"].text
+
+
+def test_classes_that_differ_in_case_only_are_found(folder):
+    text = '[columns.a]\nlow = 0\nhigh = 10\n[columns.y]\ncategories = ["No", "Yes", "yes"]\n'
+    kinds = found(folder, text, a=amounts(), y=many(["No", "Yes", "yes"]))
+    assert kinds[findings.ALIKE].place == "my.toml, line 5"
 
 
 def test_computed_bounds_are_found_once(folder):

@@ -47,6 +47,15 @@ def write_table(path, homes):
     return str(path)
 
 
+@pytest.mark.parametrize("row", [",3,20,30,cold", "A1,,20,30,cold"])
+def test_a_record_without_a_device_or_a_time_is_left_out(tmp_path, row):
+    table = write_table(tmp_path / "my.csv", HOMES)
+    with open(table, "a", encoding="utf-8") as file:
+        file.write(f"{row}\n")
+    data = datasets.load(table, selection=BY)
+    assert (data.size, set(data.owner_names)) == (sum(HOMES.values()), set(HOMES))
+
+
 @pytest.fixture
 def table(tmp_path):
     return write_table(tmp_path / "my.csv", HOMES)

@@ -135,6 +135,10 @@ def test_the_caller_can_say_that_the_first_row_names_nothing(read):
     assert table.texts("x0") == ["a", "1"]
 
 
+def test_a_name_of_several_lines_is_one_line(read):
+    assert read('"power\n(W)",y\n1,2\n3,4\n').columns == ("power (W)", "y")
+
+
 @pytest.mark.parametrize("content", ["", "\n\n", "# nothing\n", "a,b\n", ";;;\n;;;\n"])
 def test_a_file_without_rows_is_refused(refusal, content):
     assert "table.csv holds no records" in refusal(content).message
@@ -178,11 +182,30 @@ def test_a_file_that_is_no_text_is_refused_with_its_line(refusal):
 
 
 @pytest.mark.parametrize(
-    "start", [b"PK\x03\x04", b"\x1f\x8b\x08", b"\xd0\xcf\x11\xe0", b"%PDF\n\x90"]
+    ("start", "kind"),
+    [
+        (b"PK\x03\x04", "spreadsheet"),
+        (b"\x1f\x8b\x08", "compressed"),
+        (b"\xd0\xcf\x11\xe0", "spreadsheet"),
+        (b"%PDF\n\x90", "PDF"),
+    ],
 )
-def test_a_file_of_another_program_is_refused(refusal, start):
+def test_a_file_of_another_program_is_refused_with_its_kind(refusal, start, kind):
     noise = random.Random(1).randbytes(3000)
-    assert "as text" in refusal(start + noise).hint
+    assert kind in refusal(start + noise).hint
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ('[\n {"a": 1, "y": 2},\n {"a": 3, "y": 4}\n]\n', "JSON"),
+        ('{"a": 1, "y": 2}\n{"a": 3, "y": 4}\n', "JSON"),
+        ("<!DOCTYPE html>\n<html><body>not found</body></html>\n", "HTML"),
+        ('<?xml version="1.0"?>\n<rows/>\n', "XML"),
+    ],
+)
+def test_a_text_that_is_no_table_is_refused_with_its_kind(refusal, content, kind):
+    assert kind in refusal(content).hint
 
 
 def test_a_quote_that_is_not_closed_is_refused_with_its_line(refusal):

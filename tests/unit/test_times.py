@@ -37,6 +37,11 @@ def test_equal_times_keep_the_order_of_their_rows():
     assert order("2026-03-10", "2026-03-09", "2026-03-10", "2026-03-09") == [1, 3, 0, 2]
 
 
+def test_a_cell_that_is_no_number_is_named_among_numbers():
+    with pytest.raises(UsageError, match="line 4"):
+        order("1", "2", "x", "4")
+
+
 def test_dates_that_could_be_in_two_orders_are_refused():
     with pytest.raises(UsageError, match="when"):
         order("02/01/2004", "01/03/2004")

@@ -60,12 +60,14 @@ def _run(args: argparse.Namespace) -> int:
         if path.suffix.lower() != SUFFIX:
             raise UsageError(f"--output {path} is no schema", f"its name must end in {SUFFIX}")
     table = reading.read(file)
+    problems: dict[str, str] = {}
     is_new = not path.exists()
     if not is_new and args.label:
         text = f"{path} is there already, and is not changed"
         raise UsageError(text, f"leave out --label, and write in the file: label = {args.label!r}")
     if is_new:
         proposal = describe.propose(table, args.label or "")
+        problems = proposal.problems
         with storage_errors("name another place with --output", path):
             write_file(path, proposal.text().encode())
 
@@ -76,6 +78,7 @@ def _run(args: argparse.Namespace) -> int:
         "schema": str(path),
         "written": is_new,
         **_summary(records, uses),
+        "problems": problems,
         "findings": [finding.summary() for finding in found],
     }
     print_result(result, "\n".join(_lines(result, records, uses, found)), args.json)
@@ -188,6 +191,12 @@ def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
         if len(not_used) > _MOST_UNUSED:
             shown += f" and {len(not_used) - _MOST_UNUSED:,} more"
         lines.append(f"no features: {shown}")
+    names_of: dict[str, list[str]] = {}
+    for name, reason in result["problems"].items():
+        names_of.setdefault(reason, []).append(name)
+    for reason, names in list(names_of.items())[:_MOST_UNUSED]:
+        others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        lines.append(f"  {names[0]}{others}: {reason}")
     return lines
 
 

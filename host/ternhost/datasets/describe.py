@@ -18,11 +18,13 @@ import numpy as np
 from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import Floats
 from ternhost.datasets.columns import Categorical, Column, Numeric, normal
+from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, Schema
 from ternhost.datasets.schema_file import COLUMNS
 from ternhost.datasets.toml_text import text_of
 from ternhost.errors import UsageError
+from ternhost.options import shown
 from ternhost.text import counted
 
 _MISSING_WORDS = {"", "?", "na", "n/a", "nan", "null", "none", "-", "--", "."}
@@ -74,6 +76,11 @@ _LEAST_SENTINEL = 9  # in size
 _FEWEST_NUMBERS = 4  # different ones, of a column in which a number can stand for missing ones
 _MOST_REASONS = 3  # in a message
 _MOST_SHOWN = 12  # categories in a comment
+_FEWEST_COUNTED = 10  # rows that a column numbers
+_IS_DEVICE = "it seems to say which device a record belongs to"
+_IS_TIME = "it seems to be a time"
+_IS_CONSTANT = "tern adds the constant 1 by itself"
+_IS_NUMBER = "it seems to number the records"
 _DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}")
 
 
@@ -81,11 +88,13 @@ _DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}
 class Proposal:
     """A schema that is proposed, and comments that tell the user what to edit.
 
-    notes: as of `schema_file.lines_of`.
+    notes: as of `schema_file.lines_of`. problems: why columns are left out that may be meant as
+    features, or as the label, by their names.
     """
 
     schema: Schema
     notes: dict[tuple[str, ...], list[str]]
+    problems: dict[str, str]
 
     def text(self) -> str:
         """Return the text of the schema's file."""
@@ -168,13 +177,10 @@ def _proposal(draft: _Draft) -> Proposal:
             "If this column orders the records of a device, take the # away:",
             f"time = {text_of(draft.time)}",
         ]
-    notes[("missing",)] = [
-        f"How a missing value is written{', as far as was seen' if draft.missing else ''}:"
-    ]
+    notes[("missing",)] = ["How a missing value is written, as far as was seen:"]
     notes[("rows_with_missing",)] = [
-        'Rows with a missing value are left out. With "middle" a missing number becomes the',
-        "middle of its bounds:",
-        'rows_with_missing = "middle"',
+        f'What becomes of rows with a missing value: "{LEAVE_OUT}", or "{MIDDLE}": a missing number',
+        "becomes the middle of its bounds:",
     ]
     if draft.reasons:
         notes[("leave_out",)] = [
@@ -185,10 +191,24 @@ def _proposal(draft: _Draft) -> Proposal:
         tuple(draft.columns),
         label=schema_label,
         missing=draft.missing,
+        rows_with_missing=LEAVE_OUT if _has_complete_rows(draft) else MIDDLE,
         leave_out=tuple(draft.reasons),
         name=draft.table.name,
     )
-    return Proposal(schema, notes)
+    problems = {
+        name: reason
+        for name, reason in draft.reasons.items()
+        if reason not in (_IS_DEVICE, _IS_TIME, _IS_CONSTANT, _IS_NUMBER)
+    }
+    return Proposal(schema, notes, problems)
+
+
+def _has_complete_rows(draft: _Draft) -> bool:
+    """Return whether there is a row in which no value is missing that becomes part of a record."""
+    is_complete = np.ones(len(draft.table), bool)
+    for column in draft.columns:
+        is_complete &= ~draft.table.missing(column.name, draft.missing)
+    return bool(is_complete.any())
 
 
 # Missing values
@@ -217,15 +237,18 @@ def _sentinels(numbers: Floats) -> tuple[set[float], set[float]]:
 
     Such a number is a negative whole one, or consists of nines, such as -200 or 9999. It occurs
     often, and farther from all others than these are from each other. A number that is merely
-    somewhat apart is among neither: other columns decide.
+    somewhat apart is among neither: other columns decide. So is a number of a column with few
+    different ones, such as one in which no measurement is there.
     """
     known = np.unique(numbers[~np.isnan(numbers)])
-    if len(known) < _FEWEST_NUMBERS:
-        return set(), set(known.tolist())
     chosen, undecided = set(), set()
     for value, others in ((known[0], known[1:]), (known[-1], known[:-1])):
         is_usual = value == np.rint(value) and abs(value) >= _LEAST_SENTINEL
         is_usual = is_usual and (value < 0 or set(f"{value:.0f}") == {"9"})
+        if not len(others):
+            if is_usual:
+                undecided.add(float(value))
+            continue
         with np.errstate(over="ignore"):  # of numbers such as 1e308 and -1e308
             width = others[-1] - others[0]
             gap = np.abs(others - value).min()
@@ -233,7 +256,7 @@ def _sentinels(numbers: Floats) -> tuple[set[float], set[float]]:
         is_often = count >= max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
         if not is_usual or not is_often:
             continue
-        if gap > width:
+        if gap > width and len(known) >= _FEWEST_NUMBERS:
             chosen.add(float(value))
         elif gap > _APART * width:
             undecided.add(float(value))
@@ -270,11 +293,11 @@ def _find_device_and_time(draft: _Draft) -> None:
         repeats = 1 < distinct <= len(table) / 2
         if not draft.device and words & _DEVICE_NAMES and repeats:
             draft.device = name
-            draft.reasons[name] = "it seems to say which device a record belongs to"
+            draft.reasons[name] = _IS_DEVICE
         elif _are_times(table.texts(name)) or (
             _key(name) in _TIME_NAMES and _mostly_rises(draft, name)
         ):
-            draft.reasons[name] = "it seems to be a time"
+            draft.reasons[name] = _IS_TIME
             draft.time = draft.time or name
 
 
@@ -289,8 +312,8 @@ def _mostly_rises(draft: _Draft, name: str) -> bool:
 
 def _are_times(texts: Sequence[str]) -> bool:
     """Return whether texts look like dates or times of day, by the first ones that are there."""
-    shown = [text for text in texts if text][:100]
-    return bool(shown) and all(_is_time(text) for text in shown)
+    first_ones = [text for text in texts if text][:100]
+    return bool(first_ones) and all(map(_is_time, first_ones))
 
 
 def _is_time(text: str) -> bool:
@@ -311,10 +334,32 @@ def _guessed_label(draft: _Draft) -> str:
     """Return the column that has the name of a label, else the last one that can be one."""
     names = [name for name in draft.table.columns if name not in draft.reasons]
     usual = [name for name in names if _key(name) in _LABEL_NAMES]
-    for name in [*reversed(usual), *reversed(names)]:
+    candidates = [*reversed(usual), *reversed(names)]
+    if not draft.table.has_header:
+        candidates = [*_unnamed_classes(draft, names), *candidates]
+    for name in candidates:
         if not isinstance(_column_of(draft, name, is_label=True), str):
             return name
     return ""
+
+
+def _unnamed_classes(draft: _Draft, names: Sequence[str]) -> list[str]:
+    """Return the columns of a table without names that probably are its label, the best one first.
+
+    In such tables classes come last, or they are the only texts, or numbers in the first column.
+    """
+    texts: list[str] = []
+    numbers: list[str] = []
+    for name in names:
+        if isinstance(_column_of(draft, name, is_label=True), Categorical):
+            is_text = draft.numbers(name) is None
+            (texts if is_text else numbers).append(name)
+    last = list(names[-1:])
+    if last in (texts[-1:], numbers[-1:]):
+        return last
+    if len(texts) == 1:
+        return texts
+    return [name for name in names[:1] if name in numbers and not texts]
 
 
 # Columns
@@ -337,15 +382,35 @@ def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
     """Return what a column of the table is, or the reason why it cannot be a feature or a label."""
     texts = _present(draft, name)
     reason = _reason_against(name, texts, is_label=is_label)
+    absent = len(draft.table) - len(texts)
+    if not reason and not is_label and absent > len(draft.table) / 2:
+        reason = f"it is missing in {absent:,} of {len(draft.table):,} rows"
     if reason:
         return reason
     numbers = draft.numbers(name)
     try:
         if numbers is None:
-            return _of_texts(name, texts, is_label=is_label)
+            column = _of_texts(name, texts, is_label=is_label)
+            if isinstance(column, str):
+                return _why_no_numbers(draft, name, texts) or column
+            return column
         return _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
     except UsageError as error:
         return error.message
+
+
+def _why_no_numbers(draft: _Draft, name: str, texts: Sequence[str]) -> str:
+    """Return the first cell that is no number, if most of a column are numbers; else nothing.
+
+    texts: those of the column that are not missing.
+    """
+    if 2 * sum(map(is_number, texts)) < len(texts):
+        return ""
+    try:
+        draft.table.numbers(name, draft.missing)
+    except UsageError as error:
+        return error.message.removeprefix(f"{draft.table.name}, ")
+    return ""
 
 
 def _present(draft: _Draft, name: str) -> list[str]:
@@ -363,13 +428,22 @@ def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
     if not distinct:
         return "it has no value"
     if {normal(text) for text in distinct} == {"1"}:
-        return "tern adds the constant 1 by itself"
+        return _IS_CONSTANT
     if len(distinct) == 1:
         return f"it is {text_of(texts[0])} in every record"
     has_name_of_id = _key(name).split("_")[-1] in _ID_NAMES
-    if has_name_of_id and len(distinct) == len(texts) and not is_label:
-        return "it seems to number the records"
+    are_ids = has_name_of_id and len(distinct) == len(texts)
+    if not is_label and (are_ids or _count_up(texts)):
+        return _IS_NUMBER
     return ""
+
+
+def _count_up(texts: Sequence[str]) -> bool:
+    """Return whether texts are whole numbers of which each is the one before and 1."""
+    if len(texts) < _FEWEST_COUNTED or not re.fullmatch(r"\d{1,15}", texts[0], re.A):
+        return False
+    first = int(texts[0])
+    return all(text == str(number) for number, text in enumerate(texts, first))
 
 
 def _of_numbers(name: str, numbers: Floats, *, is_label: bool) -> Column:
@@ -387,7 +461,8 @@ def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | st
     most = MAX_DIMENSION if is_label else _MOST_CATEGORIES
     are_names = len(distinct) > _FEW and len(texts) < _FEWEST_A_CATEGORY * len(distinct)
     if len(distinct) > most or are_names:
-        return f"it has {counted(len(distinct), 'different text')} in {counted(len(texts), 'row')}"
+        rows = counted(len(texts), "row")
+        return f"it has {counted(len(distinct), 'different text')} in {rows}, such as {shown(texts[0])}"
     return Categorical(name, tuple(distinct), computed=True)
 
 
@@ -421,10 +496,10 @@ def _notes_of(draft: _Draft, column: Column) -> list[str]:
     missing = len(draft.table) - len(texts)
     if isinstance(column, Categorical):
         counts = Counter(texts)
-        shown = [f"{text} {count:,}" for text, count in counts.most_common(_MOST_SHOWN)]
+        parts = [f"{text} {count:,}" for text, count in counts.most_common(_MOST_SHOWN)]
         if len(counts) > _MOST_SHOWN:
-            shown.append("...")
-        seen = f"seen: {', '.join(shown)}"
+            parts.append("...")
+        seen = f"seen: {', '.join(parts)}"
         if column.name == draft.label:
             seen = f"the label; {seen}"
     else:

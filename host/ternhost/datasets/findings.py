@@ -28,10 +28,11 @@ ONE_END = "one end"
 NARROW = "narrow middle"
 NO_RECORD = "no record"  # of a class
 RARE = "rare class"
+ALIKE = "alike"  # categories that differ in case or blanks only
 UNUSED_CATEGORY = "unused category"
 MISSING = "missing"
 COMPUTED = "computed"
-KINDS = (FEW_STEPS, ONE_END, NARROW, NO_RECORD, RARE, UNUSED_CATEGORY, MISSING, COMPUTED)
+KINDS = (FEW_STEPS, ONE_END, NARROW, NO_RECORD, ALIKE, RARE, UNUSED_CATEGORY, MISSING, COMPUTED)
 
 _FEW = STEPS // 100
 _AT_ONE_END = 0.95  # share of the values at a bound or beyond it
@@ -175,7 +176,9 @@ def findings_of(records: OwnData, uses: Sequence[Use]) -> list[Finding]:
     for use in uses:
         if isinstance(use, NumericUse):
             found += _of_numbers(records, use)
-        elif use.column.name == records.schema.label:
+            continue
+        found += _of_alike(records.schema, use.column)
+        if use.column.name == records.schema.label:
             found += _of_classes(records.schema, use)
         else:
             found += _of_categories(records.schema, use)
@@ -236,6 +239,20 @@ def _of_classes(schema: Schema, use: CategoricalUse) -> Iterator[Finding]:
     if rare:
         text = f"few records are of the class {_names(rare)}: a model may never predict it"
         yield Finding(RARE, label, place, text)
+
+
+def _of_alike(schema: Schema, column: Categorical) -> Iterator[Finding]:
+    """Yield which categories differ in case or blanks only, such as yes and Yes."""
+    alike: dict[str, list[str]] = {}
+    for category in column.categories:
+        alike.setdefault("".join(category.casefold().split()), []).append(category)
+    for names in alike.values():
+        if len(names) > 1:
+            text = (
+                f"{_names(names)} are not the same to tern: if they mean the same, write them alike"
+            )
+            place = schema.line_of(column.name, "categories")
+            yield Finding(ALIKE, column.name, place, text)
 
 
 def _of_categories(schema: Schema, use: CategoricalUse) -> Iterator[Finding]:

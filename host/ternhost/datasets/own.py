@@ -31,6 +31,7 @@ from ternhost.datasets.base import (
     to_fixed,
 )
 from ternhost.datasets.frames import FALSE, TRUE
+from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, SUFFIX, Categorical, Column, Numeric, Schema
 from ternhost.datasets.selection import EVERYTHING, Selection
@@ -248,7 +249,8 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVER
         schema = plain_schema(table, selection)
     _require_columns(table, schema)
     whole = table
-    table = _without_missing(whole, schema)
+    by, time = selection.by or schema.device, selection.time or schema.time
+    table = _without_missing(whole, schema, by, time)
     columns = []
     if not is_of_a_board(table):
         columns.append(np.full((len(table), 1), ONE, np.int16))
@@ -258,7 +260,7 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVER
     if schema.label and features.shape[1] > MAX_DIMENSION:
         text = f"{table.name} has {features.shape[1]} features, the constant included"
         raise UsageError(text, f"a device holds at most {MAX_DIMENSION}: leave columns out")
-    owners, owner_names = _owners(table, selection.by or schema.device)
+    owners, owner_names = _owners(table, by)
     own = OwnData(
         table=table,
         schema=schema,
@@ -269,7 +271,7 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVER
         owner_names=owner_names,
         whole=whole,
     )
-    return _ordered(own, selection.time or schema.time)
+    return _ordered(own, time)
 
 
 def _require_columns(table: RawTable, schema: Schema) -> None:
@@ -424,9 +426,16 @@ def _plain_label(table: RawTable, name: str) -> Column:
     return Numeric(name, _MINUS_ONE, _ONE)
 
 
-def _without_missing(table: RawTable, schema: Schema) -> RawTable:
-    """Return the table without the rows that have a missing value which must not be missing."""
+def _without_missing(table: RawTable, schema: Schema, by: str, time: str) -> RawTable:
+    """Return the table without the rows that have a missing value which must not be missing.
+
+    by, time: the columns of devices and of times, which have no middle; empty if there are none.
+    """
     is_complete = np.ones(len(table), bool)
+    # A number that stands for a missing measurement may be a device or a time.
+    words = ["", *(text for text in schema.missing if not is_number(text))]
+    for name in filter(None, (by, time)):
+        is_complete &= ~table.missing(name, words)
     for column in schema.columns:
         # A table without a label is collected from, and a category that is missing has no number.
         needs_category = isinstance(column, Categorical) and not schema.label

@@ -186,9 +186,11 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
     place_of_names = f"{file}"
     if content.line_of_names:
         place_of_names = f"{file}, line {content.line_of_names}"
+    # A name in quotes may have lines of its own, as those of spreadsheets have.
+    names = content.names and [" ".join(name.split()) for name in content.names]
     return RawTable(
         name=file.name,
-        columns=names_of(content.names, len(cells), place_of_names),
+        columns=names_of(names, len(cells), place_of_names),
         cells=tuple(cells),
         lines=content.lines,
         has_header=content.names is not None,

@@ -192,7 +192,8 @@ class Schema:
         values: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in schema_file.EXAMPLES and value != each.default:
+            is_said = value != each.default or (bool(value) and (each.name,) in notes)
+            if each.name in schema_file.EXAMPLES and is_said:
                 values[each.name] = value
         return "\n".join([*schema_file.lines_of(values, self.columns, notes), ""])
 

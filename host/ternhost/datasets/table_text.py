@@ -39,8 +39,23 @@ _MARKS = {
 }
 # Control characters, which no table has: not tab, new line, vertical tab or form feed.
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
+# Files of other kinds that may have the name of a table, by how they begin, and what to do.
+_OTHER_FILES = {
+    b"PK\x03\x04": "a spreadsheet or an archive: open it, and save the table as CSV",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet: open it, and save the table as CSV",
+    b"\x1f\x8b": "compressed: unpack it with gunzip",
+    b"BZh": "compressed: unpack it with bunzip2",
+    b"\xfd7zXZ": "compressed: unpack it with unxz",
+    b"PAR1": "Parquet: read it in Python, and write CSV",
+    b"SQLite format 3": "a database: export its table as CSV",
+    b"%PDF": "PDF: the table must be text, such as CSV",
+}
+_MARKUP = re.compile(r"\s*<(?:!doctype|html|\?xml|table)\b", re.I)
+_JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"|\})')
 _NUMBER = re.compile(r"[+-]?(?=[.,]?\d)[\d.,\u00a0\u202f']+(?:[eE][+-]?\d+)?", re.A)
 _GROUPED_BY_BLANKS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:[.,]\d*)?", re.A)
+# A decimal comma in an amount with its unit, such as 63,50 € or -3,5 °C.
+_AMOUNT = re.compile(r"[€$£]?\s?[+-]?[\d.\u00a0\u202f' ]*\d,\d+\s?[^\s\d.,;|]{1,6}", re.A)
 _SEVERAL_NUMBERS = re.compile(r"[+-]?[\d.]+(?:[,;|\t ]+[+-]?[\d.]+)+[,;]?", re.A)
 
 
@@ -53,6 +68,9 @@ def decoded(data: bytes, path: Path | str) -> str:
     Without a byte order mark it is UTF-8 if it can be, and else Windows-1252. Raises UsageError,
     which names the line of a byte that cannot be read.
     """
+    for start, kind in _OTHER_FILES.items():
+        if data.startswith(start):
+            raise UsageError(f"{path} is no table", hint=f"it is {kind}")
     encoding = _encoding(data)
     try:
         text = data.decode(encoding)
@@ -67,6 +85,9 @@ def decoded(data: bytes, path: Path | str) -> str:
     text = text.removesuffix("\x1a")  # with which DOS ended texts
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     _require_text(text, path)
+    for kind, pattern in {"HTML or XML": _MARKUP, "JSON": _JSON}.items():
+        if pattern.match(text):
+            raise UsageError(f"{path} is no table", hint=f"it is {kind}: save the table as CSV")
     return text
 
 
@@ -222,7 +243,7 @@ def _cell_score(cell: str) -> float:
         return 1.0
     if _SEVERAL_NUMBERS.fullmatch(cell):
         return 0.0
-    if any(mark in cell for mark in ";,\t|"):
+    if any(mark in cell for mark in ";,\t|") and not _AMOUNT.fullmatch(cell):
         return 0.5
     return 0.9 if " " in cell else 0.95
 

@@ -37,10 +37,12 @@ def times_of(table: RawTable, column: str) -> Floats:
     All cells are numbers, or all are times in the same form. Raises UsageError for a cell that is
     neither, and for dates of which nobody can tell whether the day or the month comes first.
     """
+    texts = table.texts(column)
     try:
         return table.numbers(column)
     except UsageError:
-        texts = table.texts(column)
+        if table.style.plain(texts[0]) is not None:
+            raise  # it names the cell that is no number
     seconds = _iso(texts)
     if seconds is not None:
         return seconds
