@@ -220,7 +220,7 @@ def test_the_index_of_a_data_frame_is_left_out(folder):
 
 def test_the_cell_that_makes_numbers_a_text_is_named_with_its_line(folder):
     table = table_of(
-        folder, {"a": [*amounts(), "Total"], "b": [0, *amounts()], "y": many("ab") + [""]}
+        folder, {"a": [*amounts(), "Total"], "b": [0, *amounts()], "y": [*many("ab"), ""]}
     )
     assert "line 302, column a" in describe.propose(table).problems["a"]
 
