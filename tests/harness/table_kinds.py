@@ -216,6 +216,18 @@ KINDS = [
         _NAMES,
         _ROWS,
     ),
+    _kind(
+        "errors_of_a_spreadsheet",
+        "a,b,y\n1.5,2,p\n#N/A,3,q\n#DIV/0!,4,p\n2.5,#N/A,q\n",
+        "a b y",
+        [(1.5, 2.0, "p"), ("#N/A", 3.0, "q"), ("#DIV/0!", 4.0, "p"), (2.5, "#N/A", "q")],
+    ),
+    _kind(
+        "names_with_a_hash",
+        "id,b,y\n#1,2,p\nx,3,q\n#3,4,p\ny,5,q\n",
+        "id b y",
+        [("#1", 2.0, "p"), ("x", 3.0, "q"), ("#3", 4.0, "p"), ("y", 5.0, "q")],
+    ),
     _kind("header_in_comment", "# " + _COMMAS, _NAMES, _ROWS),
     _kind("blank_lines", "\n\n" + _COMMAS.replace("\n2", "\n\n  \n2") + "\n\n", _NAMES, _ROWS),
     _kind(

@@ -99,6 +99,8 @@ def test_the_user_names_another_label(folder):
         ([-1, 1], ("-1", "1")),
         (["True", "False"], ("False", "True")),
         (["²", "walk"], ("walk", "²")),
+        (["007", "010"], ("007", "010")),
+        (["1_0", "10", "x"], ("10", "1_0", "x")),
     ],
 )
 def test_labels_of_few_values_are_classes(folder, values, classes):
@@ -146,7 +148,7 @@ def test_numbers_that_go_up_and_down_are_no_time_whatever_their_name(folder):
     assert "T" in proposed(folder, T=amounts(), y=many([0, 1])).feature_names
 
 
-@pytest.mark.parametrize("mark", ["?", "NA", "nan", "-"])
+@pytest.mark.parametrize("mark", ["?", "NA", "nan", "-", "n.a.", "#N/A"])
 def test_marks_of_missing_values_are_found(folder, mark):
     schema = proposed(folder, a=[mark, *amounts()], y=[0, *many([0, 1])])
     assert mark in schema.missing

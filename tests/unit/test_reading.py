@@ -136,7 +136,7 @@ def test_the_caller_can_say_that_the_first_row_names_nothing(read):
 
 
 def test_a_name_of_several_lines_is_one_line(read):
-    assert read('"power\n(W)",y\n1,2\n3,4\n').columns == ("power (W)", "y")
+    assert read('"power\n(W)",\u200by\n1,2\n3,4\n').columns == ("power (W)", "y")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "# nothing\n", "a,b\n", ";;;\n;;;\n"])

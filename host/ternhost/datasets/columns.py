@@ -8,6 +8,7 @@ bounds -1 and 1 it is 2**-14 itself, so that such values are kept as they are.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,6 +31,7 @@ _LARGEST_STEP = (1 << 30) - 1  # the number of a step that a board can count
 _LARGEST_BOUND = Decimal("1e15")
 _FINEST_BOUND = -30  # the exponent of the last digit of a bound
 _MOST_SHOWN = 20  # categories in a message
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.A)
 
 
 class Steps(NamedTuple):
@@ -219,7 +221,7 @@ Column = Numeric | Categorical
 
 def normal(text: str) -> str:
     """Return a text, and a number in its shortest form: "1" for "1.0"."""
-    try:
-        return f"{float(text):.17g}"
-    except ValueError:
+    # float() takes texts that are codes rather than numbers, such as 1_0 and infinity.
+    if not _NUMBER.fullmatch(text):
         return text
+    return f"{float(text):.17g}"

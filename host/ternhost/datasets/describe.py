@@ -22,12 +22,12 @@ from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, Schema
 from ternhost.datasets.schema_file import COLUMNS
+from ternhost.datasets.table_rows import MISSING
 from ternhost.datasets.toml_text import text_of
 from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import counted
 
-_MISSING_WORDS = {"", "?", "na", "n/a", "nan", "null", "none", "-", "--", "."}
 _LABEL_NAMES = {
     "label",
     "class",
@@ -81,6 +81,7 @@ _IS_DEVICE = "it seems to say which device a record belongs to"
 _IS_TIME = "it seems to be a time"
 _IS_CONSTANT = "tern adds the constant 1 by itself"
 _IS_NUMBER = "it seems to number the records"
+_HAS_LEADING_ZERO = re.compile(r"0\d")  # of a code, such as 007, whose zeros are a part of it
 _DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}")
 
 
@@ -219,7 +220,7 @@ def _missing_texts(table: RawTable) -> tuple[str, ...]:
     found = [""]
     words: Counter[str] = Counter()
     for name in table.columns:
-        words.update({text for text in table.texts(name) if text.casefold() in _MISSING_WORDS})
+        words.update({text for text in table.texts(name) if text.lower() in MISSING})
     found += [word for word in words if word]
     sentinels: set[float] = set()
     usual: set[float] = set()
@@ -394,7 +395,10 @@ def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
             if isinstance(column, str):
                 return _why_no_numbers(draft, name, texts) or column
             return column
-        return _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
+        column = _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
+        if isinstance(column, Categorical) and any(map(_HAS_LEADING_ZERO.match, texts)):
+            return Categorical(name, tuple(sorted(set(texts))), computed=True)
+        return column
     except UsageError as error:
         return error.message
 

@@ -33,6 +33,7 @@ from ternhost.options import shown
 
 Mask = npt.NDArray[np.bool_]
 
+_INVISIBLE = "\u200b\ufeff"  # which spreadsheets and web pages leave around names
 _OTHER_BLANKS = re.compile(r"[^\S\n]")  # a blank or a tab, which may be at the end of a cell
 
 
@@ -187,7 +188,7 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
     if content.line_of_names:
         place_of_names = f"{file}, line {content.line_of_names}"
     # A name in quotes may have lines of its own, as those of spreadsheets have.
-    names = content.names and [" ".join(name.split()) for name in content.names]
+    names = content.names and [" ".join(name.split()).strip(_INVISIBLE) for name in content.names]
     return RawTable(
         name=file.name,
         columns=names_of(names, len(cells), place_of_names),

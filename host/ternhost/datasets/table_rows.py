@@ -15,7 +15,10 @@ from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import counted
 
-MISSING = frozenset({"", "?", "-", "--", ".", "na", "n/a", "nan", "null", "none", "nil"})
+MISSING = frozenset(
+    {"", "?", "-", "--", ".", "na", "n/a", "n.a.", "<na>", "nan", "null", "none", "nil"}
+    | {"#n/a", "#nv", "#null!", "#div/0!", "#value!", "#wert!", "#num!", "#zahl!", "#ref!"}
+)
 """How missing values are often written, in lower case."""
 
 _HEAD = 200  # rows that tell titles and names
@@ -106,7 +109,7 @@ class _Rows:
         for line, cells in self._rows:
             if not any(map(str.strip, cells)):
                 after_blank = True
-            elif cells[0].startswith(COMMENT) and self._is_comment(line):
+            elif cells[0].startswith(COMMENT) and self._is_comment(line, cells):
                 if is_first:
                     self.comment = self._line(line)
             else:
@@ -122,9 +125,12 @@ class _Rows:
         """Return a line by its number, from 1."""
         return self._lines[number - 1].strip()
 
-    def _is_comment(self, number: int) -> bool:
+    def _is_comment(self, number: int, cells: Sequence[str]) -> bool:
         """Return whether a line whose first cell begins like a comment is one: it is not in quotes."""
-        return self._layout.has_comments and self._line(number).startswith(COMMENT)
+        if not self._layout.has_comments or not self._line(number).startswith(COMMENT):
+            return False
+        # A spreadsheet writes errors, such as #N/A, into cells.
+        return len(cells) < 2 or cells[0].strip().lower() not in MISSING
 
 
 class _Columns:

@@ -25,6 +25,7 @@ SEPARATORS = {
 COMMENT = "#"  # begins a line that is no row
 QUOTE = '"'
 _SAMPLE = 200  # how many lines decide the separator
+_FEW_COMMENTS = 0.1  # share of the lines
 _MOST_LINES = 0.9  # the share of lines that makes a habit
 # Factors of scores that need better evidence: texts have blanks, too, and one column is no division.
 _DOUBTS = {" ": 0.9, "": 0.5}
@@ -177,7 +178,7 @@ def layout_of(text: str) -> Layout:
     if not lines:
         return Layout(next(separator for separator in SEPARATORS if separator in text))
     without_comments = [line for line in lines if not line.startswith(COMMENT)]
-    has_comments = 2 * len(without_comments) > len(lines)
+    has_comments = 2 * len(without_comments) > len(lines) and not _are_rows(lines)
     if has_comments:
         lines = without_comments
     lines = lines[:_SAMPLE]
@@ -190,6 +191,18 @@ def layout_of(text: str) -> Layout:
             best = layout
             best_score = score
     return best
+
+
+def _are_rows(lines: Sequence[str]) -> bool:
+    """Return whether lines that begin with # are rows: many, with the marks of the other lines.
+
+    After the # of a comment, there often is a blank.
+    """
+    marks = re.compile(f"[^{''.join(SEPARATORS)}]+")
+    usual = {marks.sub("", line) for line in lines if not line.startswith(COMMENT)}
+    alike = [line for line in lines if line.startswith(COMMENT) and not line[1:2].isspace()]
+    alike = [line for line in alike if marks.sub("", line) in usual - {"", "\n"}]
+    return len(alike) > _FEW_COMMENTS * len(lines)
 
 
 def _lines(text: str) -> Iterator[str]:
