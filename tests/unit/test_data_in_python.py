@@ -123,6 +123,12 @@ def test_a_frame_is_collected_from(columns):
     assert names == {"temperature", "sunny", "state"}
 
 
+def test_a_collected_mean_is_in_the_unit_of_its_column(columns):
+    collected = ternhost.collect(fleet=Simulated(100), data=Data(columns, schema=SCHEMA))
+    means = {attribute.name: attribute.true for attribute in collected.attributes}
+    assert means["temperature"] > 1, "it would be below if it were scaled to [-1, 1]"
+
+
 def test_means_are_collected_by_the_unit_of_the_protection(columns):
     result = ternhost.collect(
         fleet=Simulated(4),
@@ -319,6 +325,11 @@ def test_a_table_and_its_features_are_predicted_alike(model, columns):
     assert (model.score(features) == model.score(columns)).all()
     assert (model.score(features[:, 1:]) == model.score(columns)).all(), "without the constant"
     assert (model.score(features / 16384) == model.score(columns)).all(), "as floats"
+
+
+def test_an_array_in_the_units_of_a_schema_is_refused(model):
+    with pytest.raises(UsageError, match="units"):
+        model.predict(np.array([[30.0, 1.0]]))
 
 
 @pytest.mark.parametrize("wrong", ["temperature", "more"])

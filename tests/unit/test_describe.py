@@ -154,6 +154,11 @@ def test_marks_of_missing_values_are_found(folder, mark):
     assert mark in schema.missing
 
 
+def test_a_table_in_which_nothing_is_missing_is_asked_nothing_about_that(folder):
+    table = table_of(folder, {"a": amounts(), "y": many([0, 1])})
+    assert "missing" not in describe.propose(table).text()
+
+
 def test_a_number_that_stands_for_missing_ones_is_found(folder):
     schema = proposed(folder, a=[-200] * 9 + amounts(), y=[0] * 9 + many([0, 1]))
     assert (schema.missing, schema.columns[0].low) == (("", "-200"), 0)

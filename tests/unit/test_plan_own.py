@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,12 @@ def planned(words):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["plan", *words.split(), *FEW_RUNS.split(), "--json"]) == 0
     return json.loads(printed.getvalue())
+
+
+def test_a_plan_for_new_devices_says_how_to_plan_for_those_of_the_table(two_classes, tern):
+    described(Path(two_classes), 'categories = ["open", "shut"]', 'device = "home"')
+    said = tern("plan", "--data", two_classes, "--devices", "10", *FEW_RUNS.split()).out
+    assert "the 3 devices of the table, add --run-epsilon" in said
 
 
 def test_a_plan_for_new_devices_takes_a_table(two_classes):

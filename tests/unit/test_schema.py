@@ -250,3 +250,13 @@ def test_bounds_that_are_whole_numbers_of_steps_become_minus_1_and_1(column):
 def test_every_number_of_a_column_fits_a_small_int_of_a_board(column):
     assert max(map(abs, column.steps)) < 2**30
     assert column.steps.high - column.steps.low < 2**16
+
+
+def test_bounds_may_be_numbers_of_any_type():
+    assert Numeric("x", -10, 0.1) == Numeric("x", Decimal(-10), Decimal("0.1"))
+
+
+@pytest.mark.parametrize("bound", ["warm", None, float("nan")])
+def test_a_bound_that_is_no_number_is_refused(bound):
+    with pytest.raises(UsageError):
+        Numeric("x", 0, bound)

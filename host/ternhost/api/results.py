@@ -16,6 +16,7 @@ from ternhost.api import arguments
 from ternhost.api.frames import frame
 from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
+from ternhost.learn.attribute_results import in_unit
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
@@ -256,7 +257,9 @@ class Attribute:
     """What a run has collected about an attribute, or about one category of it.
 
     - name: of the attribute; category: None for a number
-    - estimate: the mean of a number, or the frequency of the category; None if nobody reported it
+    - estimate: the mean of a number, or the frequency of the category; None if nobody reported it.
+      A mean is in the unit of its column if the schema of the data has its bounds; else it is
+      scaled, so that -1 and 1 stand for the bounds
     - low, high: the 95 % interval of the estimate; None if it is not known
     - reports: how many reports the estimate rests on
     - true: what the clients hold, if that is known
@@ -326,14 +329,18 @@ def _figures(json: Mapping[str, Any]) -> dict[str, float]:
 def _number_of(attribute: Mapping[str, Any]) -> Attribute:
     """Return the estimate of a numeric attribute, an element of "attributes" in result.json."""
     low, high = attribute["interval"] or (None, None)
+    scaled = {
+        "estimate": attribute["mean"],
+        "low": low,
+        "high": high,
+        "true": attribute.get("true"),
+    }
+    numbers = {
+        name: None if number is None else in_unit(attribute, number)
+        for name, number in scaled.items()
+    }
     return Attribute(
-        name=attribute["name"],
-        category=None,
-        estimate=attribute["mean"],
-        low=low,
-        high=high,
-        reports=attribute.get("reports"),
-        true=attribute.get("true"),
+        name=attribute["name"], category=None, reports=attribute.get("reports"), **numbers
     )
 
 

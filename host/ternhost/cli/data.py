@@ -175,10 +175,14 @@ def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
     lines.append(text)
     devices = result["devices"]
     if devices:
-        lines.append(
-            f"{devices['column']}: {counted(devices['count'], 'device')} with {devices['least']:,} to "
-            f"{devices['most']:,} records, the median is {devices['median']:,g}"
+        line = (
+            f"{devices['column']}: {counted(devices['count'], 'device')} with {devices['least']:,}"
         )
+        if devices["least"] == devices["most"]:
+            line += " records each"
+        else:
+            line += f" to {devices['most']:,} records, the median is {devices['median']:,g}"
+        lines.append(line)
     if result["classes"]:
         shares = [f"{name} {count:,}" for name, count in result["classes"].items()]
         lines.append(f"classes of {result['label']}: {', '.join(shares)}")

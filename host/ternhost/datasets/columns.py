@@ -43,6 +43,14 @@ class Steps(NamedTuple):
     per: int
 
 
+def _decimal(bound: Any, name: str) -> Decimal:
+    """Return a bound of the column `name` as a decimal number. Raises UsageError if it is none."""
+    try:
+        return Decimal(str(bound))
+    except ArithmeticError as error:
+        raise UsageError(f"the bounds of {name} must be numbers, not {bound!r}") from error
+
+
 @dataclass(frozen=True)
 class Numeric:
     """A column of numbers.
@@ -58,8 +66,23 @@ class Numeric:
     unit: str = ""
     computed: bool = False
 
-    def __post_init__(self) -> None:
-        """Raise UsageError for bounds that are no interval, or that boards cannot count in."""
+    def __init__(
+        self,
+        name: str,
+        low: Decimal | float,
+        high: Decimal | float,
+        unit: str = "",
+        computed: bool = False,
+    ) -> None:
+        """Take bounds of any type of number; a float counts as the decimal that it shows.
+
+        Raises UsageError for bounds that are no interval, or that boards cannot count in.
+        """
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "low", _decimal(low, name))
+        object.__setattr__(self, "high", _decimal(high, name))
+        object.__setattr__(self, "unit", unit)
+        object.__setattr__(self, "computed", computed)
         for bound in (self.low, self.high):
             if not bound.is_finite() or abs(bound) > _LARGEST_BOUND:
                 raise UsageError(f"the bounds of {self.name} must be numbers below 1e15 in size")

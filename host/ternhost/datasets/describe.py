@@ -160,7 +160,9 @@ def _proposal(draft: _Draft) -> Proposal:
         "delete the mark.",
         "",
     ]
-    notes[("label",)] = ["The column that a model predicts:"]
+    notes[("label",)] = [
+        "The column that a model predicts. If there is nothing to predict, delete the line:"
+    ]
     schema_label = draft.label
     label_column = next((each for each in draft.columns if each.name == draft.label), None)
     if isinstance(label_column, Categorical) and len(label_column.categories) > 2:
@@ -178,11 +180,12 @@ def _proposal(draft: _Draft) -> Proposal:
             "If this column orders the records of a device, take the # away:",
             f"time = {text_of(draft.time)}",
         ]
-    notes[("missing",)] = ["How a missing value is written, as far as was seen:"]
-    notes[("rows_with_missing",)] = [
-        f'What becomes of rows with a missing value: "{LEAVE_OUT}", or "{MIDDLE}": a missing number',
-        "becomes the middle of its bounds:",
-    ]
+    if any(len(_present(draft, column.name)) < len(draft.table) for column in draft.columns):
+        notes[("missing",)] = ["How a missing value is written, as far as was seen:"]
+        notes[("rows_with_missing",)] = [
+            f'Rows with a missing value: "{LEAVE_OUT}" such a row, or put the "{MIDDLE}" of the bounds',
+            "in place of a missing number:",
+        ]
     if draft.reasons:
         notes[("leave_out",)] = [
             "Columns that are no features:",

@@ -21,6 +21,7 @@ FEATURES, LABEL = "feature{}", "label"  # names of the columns of arrays
 TRUE, FALSE = "True", "False"
 _NAME = "the table"
 _MISSING = ("NAType", "NaTType", "MaskedConstant")  # types of missing values in pandas and NumPy
+_NO_ARRAY = "give numbers, or a data frame or a dict of columns; pandas.read_csv reads a file"
 _TAKEN = "a data frame, a dict of columns, or a pair of arrays: features (n x f) and labels (n)"
 
 
@@ -150,7 +151,8 @@ def column_name(key: Any) -> str:
 def _cells(values: Any, what: str) -> list[str]:
     """Return the values of a column as texts. what: the column, for messages."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
-        raise UsageError(f"{what} must be a sequence of values, not {_kind(values)}")
+        hint = "give a list, also for a single row: [21.5]"
+        raise UsageError(f"{what} must be a sequence of values, not {_kind(values)}", hint)
     if getattr(values, "ndim", 1) != 1:
         raise UsageError(f"{what} must have one value in each row")
     if not isinstance(values, list | tuple):
@@ -226,11 +228,11 @@ def numbers_of(records: npt.ArrayLike) -> npt.NDArray[Any]:
         if array.dtype == object:
             array = array.astype(np.float64)
     except Exception as error:  # of an object of the user's own
-        raise UsageError(f"this is no array of numbers: {error}") from error
+        raise UsageError(f"this is no array of numbers: {error}", _NO_ARRAY) from error
     if np.ma.getmaskarray(array).any():
         raise UsageError("the array has masked values", "leave out the rows with missing values")
     if array.dtype.kind not in "biuf":
-        raise UsageError(f"this is no array of numbers, but of {array.dtype}")
+        raise UsageError(f"this is no array of numbers, but of {array.dtype}", _NO_ARRAY)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise UsageError("a number is not finite", "leave out the rows with missing values")
     return np.asarray(array)

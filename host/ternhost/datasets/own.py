@@ -444,7 +444,7 @@ def _without_missing(table: RawTable, schema: Schema, by: str, time: str) -> Raw
             is_complete &= ~table.missing(column.name, schema.missing)
     if not is_complete.any():
         hint = f'look at missing in {schema.name}, or write there: rows_with_missing = "{MIDDLE}"'
-        raise UsageError(f"{table.name} has no row without a missing value", hint)
+        raise UsageError(f"a value is missing in every row of {table.name}", hint)
     if is_complete.all():
         return table
     return table.rows(np.flatnonzero(is_complete))

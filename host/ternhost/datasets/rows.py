@@ -78,6 +78,7 @@ class RowForm:
         if array.dtype == np.int16:
             return array
         if array.dtype.kind in "bf":
+            self._require_scaled(array)
             return to_fixed(array)
         lowest, highest = (int(array.min()), int(array.max())) if array.size else (-ONE, ONE)
         if lowest >= -1 and highest <= 1:
@@ -89,6 +90,18 @@ class RowForm:
             text = "whole numbers may be Q1.14 or not: the constant, which comes first, is not"
             raise UsageError(f"{text} {ONE} in all rows", f"give {_BOTH_WAYS}")
         return array.astype(np.int16)
+
+    def _require_scaled(self, array: npt.NDArray[Any]) -> None:
+        """Raise UsageError for numbers that seem to be in the units of a schema.
+
+        They would else be clipped to [-1, 1] without a word.
+        """
+        if self.schema is not None and np.abs(array.astype(np.float64)).max(initial=0) > 1:
+            names = ", ".join(column.name for column in self.schema.features)
+            text = (
+                "the array has numbers beyond [-1, 1], so they seem to be in the units of columns"
+            )
+            raise UsageError(text, f"give a data frame or a dict with these columns: {names}")
 
     def _by_schema(self, table: MemoryTable, schema: Schema) -> Whole:
         """Return the rows of a table in the units of a schema. Raises UsageError."""

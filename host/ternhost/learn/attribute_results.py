@@ -77,6 +77,8 @@ def error_lines(result: Mapping[str, Any]) -> list[str]:
     for name, kind in kinds.items():
         if result.get(name) is not None:
             lines.append(f"mean squared error of the {kind} {result[name]:.3g}")
+            if kind == "means" and any("low" in entry for entry in result["attributes"]):
+                lines[-1] += ", with all bounds scaled to -1 and 1"
     return lines
 
 
@@ -120,8 +122,18 @@ def _in_unit(entry: Mapping[str, Any], scaled: float) -> str:
     """Return a mean, from -1 to 1, in the unit of its attribute, if that is known."""
     if "low" not in entry:
         return f"{scaled:+.3f}"
+    return f"{in_unit(entry, scaled):.4g}"
+
+
+def in_unit(entry: Mapping[str, Any], scaled: float) -> float:
+    """Return a mean in the unit of the attribute of an entry; as it is, if that is not known.
+
+    scaled: the mean in [-1, 1].
+    """
+    if "low" not in entry:
+        return scaled
     low, high = entry["low"], entry["high"]
-    return f"{(low + high) / 2 + scaled * (high - low) / 2:.4g}"
+    return float((low + high) / 2 + scaled * (high - low) / 2)
 
 
 def _frequencies_line(entry: Mapping[str, Any]) -> str:

@@ -146,9 +146,13 @@ def plan(
     if planned.goal is not None:
         goal = reached(curve, planned.goal, sign)
     most_of_the_way = baseline + MOST_OF_THE_WAY * (facts["optimum"] - baseline)
+    devices_of_table = None
+    if data.owners is not None:
+        devices_of_table = records.owner_count(data)
     return {
         "data": planned.data,
         "d": data.dimension,
+        "devices_of_table": devices_of_table,
         "model": model,
         "epsilon": float(planned.epsilon),
         "rounds": costs_of_rounds,
@@ -274,7 +278,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         )
     # The first lines: what the rounds cost, the model and its data, and the head of the table.
     lines: list[str] = []
-    frequency = "for each device, which reports once"
+    frequency = "for each new device, which holds one record and reports once"
     if rounds:
         epsilons = sorted({row["simulated"]["epsilon"] for row in curve})
         lines += years.text_lines(rounds, epsilons)
@@ -291,6 +295,9 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         f"  from {counted(result['distinct'], 'different record')}, judged on {result['judged']:,} others"
     )
     doubts = records.doubts(result)
+    if result["devices_of_table"] and not rounds:
+        devices_of_table = counted(result["devices_of_table"], "device")
+        doubts.append(f"To plan for the {devices_of_table} of the table, add --run-epsilon.")
 
     # The answer: how many devices the goal of the user needs, or else two usual goals.
     first, last = curve[0]["devices"], curve[-1]["devices"]

@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,9 +185,7 @@ def _print_fleet(
     directory = board_folders[0].parent.parent  # DIRECTORY/fleet/board-000
     owners = _made(directory).get(_OWNERS, [])
     if owners:
-        lines.append(
-            f"device K holds the records of the K-th owner: {parts.owners_in_words(owners)}"
-        )
+        lines.append(f"each device holds the records of one owner: {parts.owners_in_words(owners)}")
     lines.append("they run until Ctrl-C; in another terminal you can")
     run_command = _run_command(directory, words, args.schema)
     if run_command:
@@ -234,11 +233,22 @@ def _run_command(directory: Path, fleet_words: str, schema: str | None) -> str |
             command += f" {flag(name)} {shlex.quote(str(value))}"
     if has_classes:
         command += " --model softmax"
-    if made["unit"] != "device":
-        command += f" --unit {made['unit']}"
-        if made["records"] is not None:  # learners of sums take it
-            command += f" --records {made['records']}"
-    return command
+    return command + _unit_words(made)
+
+
+def _unit_words(made: Mapping[str, Any]) -> str:
+    """Return the options of a run that protects the unit of the boards; empty for a device.
+
+    made: the options that the boards were made with.
+    """
+    if made["unit"] == "device":
+        return ""
+    words = f" --unit {made['unit']}"
+    if made["records"] is not None:  # learners of sums take it
+        words += f" --records {made['records']}"
+    if made["delta"] is not None:  # the run may spend what the boards have
+        words += f" --run-epsilon {made['budget']} --delta {made['delta']}"
+    return words
 
 
 def _has_class_numbers(data: str) -> bool:
