@@ -50,7 +50,8 @@ class Columns:
         if self._label:
             self._columns.append(self._label)
         self._positive = schema["positive"]  # the number of the class that is +1, or None
-        self._takes_middle = schema["missing"] == "middle"
+        self._missing = schema["missing"]  # numbers and texts that stand for a missing value
+        self._takes_middle = schema["rows_with_missing"] == "middle"
         self._codes = 0  # where the numbers of categories begin, if there is no label
         self.d = 1 if self._label else 0
         for i in range(self._feature_columns):
@@ -156,8 +157,11 @@ class Columns:
             value = named[self._columns[index][0]]
         else:
             self._refuse(count, values, named)
-        if value != value:  # nan, which a division of sensor values may give
+        if value is None or value != value:  # nan, which a division of sensor values may give
             return None
+        for mark in self._missing:
+            if _is_same(value, mark):
+                return None
         return value
 
     def _label_of(self, value):
@@ -205,6 +209,18 @@ def _write_category(row, at, code, count):
     return at
 
 
+def _is_same(value, other):
+    """Return whether two values are the same text, or the same number, such as "1" and "1.0"."""
+    if value == other:
+        return True
+    if not isinstance(value, str) and not isinstance(other, str):
+        return False
+    try:
+        return float(value) == float(other)
+    except ValueError:  # one of them is no number
+        return False
+
+
 def _category(column, value):
     """Return the number of a category. Raises ValueError if the schema does not have it."""
     categories = column[1]
@@ -212,13 +228,9 @@ def _category(column, value):
     for number in range(len(categories)):
         if categories[number] == name:
             return number
-    # Texts that are the same number, such as "1" and "1.0", are the same category.
     for number in range(len(categories)):
-        try:
-            if float(categories[number]) == float(name):
-                return number
-        except ValueError:  # one of them is no number
-            pass
+        if _is_same(categories[number], name):
+            return number
     text = column[0] + " has no category " + name
     raise ValueError(text)
 

@@ -16,10 +16,16 @@ LATE = ["late", ["no", "yes"]]
 ONE = 16384
 
 
-def columns_of(features, label=None, positive=None, missing="leave out"):
+def columns_of(features, label=None, positive=None, missing="leave out", marks=()):
     """Columns with this schema. positive: the number of the class that is +1."""
     path = scratch.folder() + "/columns.json"
-    schema = {"features": features, "label": label, "positive": positive, "missing": missing}
+    schema = {
+        "features": features,
+        "label": label,
+        "positive": positive,
+        "missing": list(marks),
+        "rows_with_missing": missing,
+    }
     scratch.write(path, json.dumps(schema).encode())
     return Columns(path)
 
@@ -40,7 +46,7 @@ def record(columns, values, named):
 def test_vectors_of_records():
     for case in cases("columns.json", "records"):
         schema = case["schema"]
-        parts = [schema[name] for name in ("features", "label", "positive", "missing")]
+        parts = [schema[name] for name in ("features", "label", "positive", "rows_with_missing", "missing")]
         columns = columns_of(*parts)
         row = columns.row()
         if case["result"] == "invalid":

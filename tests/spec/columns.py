@@ -102,17 +102,25 @@ def label_of(schema, value):
     return ONE if number == schema["positive"] else -ONE
 
 
+def present(schema, value):
+    """The value; None if it is a mark of a missing one."""
+    if value is not None and any(same(value, str(mark)) for mark in schema["missing"]):
+        return None
+    return value
+
+
 def record(schema, values):
     """The features and the label of these values; None if the record is left out.
 
     Raises ValueError for an unknown category.
     """
+    values = [present(schema, value) for value in values]
     if schema["label"] is None:
         return record_to_collect(schema, values)
     assert len(values) == len(schema["features"]) + 1
     row = [ONE]
     for place, column in enumerate(schema["features"]):
-        if values[place] is None and schema["missing"] != "middle":
+        if values[place] is None and schema["rows_with_missing"] != "middle":
             return None
         row += features_of(column, values[place])
     if values[-1] is None:
@@ -127,7 +135,7 @@ def record_to_collect(schema, values):
     numbers, codes = [], []
     for place, column in enumerate(schema["features"]):
         value = values[place]
-        if value is None and (schema["missing"] != "middle" or not is_numeric(column)):
+        if value is None and (schema["rows_with_missing"] != "middle" or not is_numeric(column)):
             return None
         if is_numeric(column):
             numbers += features_of(column, value)

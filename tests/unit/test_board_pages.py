@@ -31,7 +31,7 @@ def test_up_takes_the_options_of_flash_and_provision(boards):
 
 
 def test_up_shows_only_the_necessary_options(boards):
-    assert len(options(boards["up"], shown=True)) <= 8
+    assert len(options(boards["up"], shown=True)) <= 10
 
 
 def test_no_page_has_more_than_24_options(boards):

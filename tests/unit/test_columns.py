@@ -48,8 +48,8 @@ def schema_of(board_schema):
         tuple(columns),
         label=label[0] if label else "",
         positive=label[1][positive] if positive is not None else "",
-        missing=(MISSING,),
-        rows_with_missing=board_schema["missing"],
+        missing=(MISSING, "-200", "?"),
+        rows_with_missing=board_schema["rows_with_missing"],
     )
 
 

@@ -6,6 +6,7 @@ becomes features is in `ternhost.datasets.columns`.
 """
 
 import json
+import math
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -230,9 +231,21 @@ class Schema:
             "features": [column.for_board() for column in self.features],
             "label": label and label.for_board(),
             "positive": self._positive_code,
-            "missing": self.rows_with_missing,
+            "missing": [_as_measured(mark) for mark in self.missing if mark],
+            "rows_with_missing": self.rows_with_missing,
         }
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _as_measured(mark: str) -> float | str:
+    """Return a mark of missing values as a program has it: a number, if it is one, else a text."""
+    try:
+        number = float(mark)
+    except ValueError:
+        return mark
+    if not math.isfinite(number):
+        return mark
+    return int(number) if number.is_integer() else number
 
 
 def _table(name: str) -> str:

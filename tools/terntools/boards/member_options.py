@@ -34,9 +34,8 @@ OWN = "own"  # the value of --data for a board that collects its records itself
 # For the end of the help: what files --broker and --data take.
 ABOUT_FILES = """\
 DIR of --broker may be a copy of the file for-boards.json of that directory, which has no secrets.
-A row of FILE.csv is a record: its features in [-1, 1], then its label. Labels are class numbers,
-for softmax, if the last column is named class, if a label is 2 or more, or if a data set has more
-than two classes."""
+The schema beside FILE.csv, which 'tern data describe' writes, says what its columns mean. Without
+one, a row is a record: its features in [-1, 1], then its label."""
 
 
 @dataclass(frozen=True)
