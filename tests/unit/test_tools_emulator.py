@@ -5,12 +5,15 @@ explain failures.
 import hashlib
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
+from harness.raw_client import wait_for
 
 from ternhost.errors import UsageError
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import BuildError
+from terntools.emulators.unix_fleet import LOG_NAME, EmulatedBoard
 
 
 def test_the_installed_interpreter_is_suitable_and_has_the_heap_of_a_board():
@@ -20,6 +23,20 @@ def test_the_installed_interpreter_is_suitable_and_has_the_heap_of_a_board():
     command = micropython.device_command(path, "-c", program)
     heap = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert 90 * 1024 < heap <= 192 * 1024
+
+
+def test_a_program_on_a_broker_may_print_more_than_a_port_takes(tmp_path):
+    """Nobody reads the port of such a board. Its program ends only if nothing blocks it."""
+    program = tmp_path / "loud.py"
+    program.write_text("for _ in range(2000):\n    print('x' * 99)\nraise SystemExit(3)\n")
+    directory = tmp_path / "board"
+    directory.mkdir()
+    (directory / "mqtt.json").write_text("{}")
+    with closing(
+        EmulatedBoard(micropython.find_micropython(), directory, program=program)
+    ) as board:
+        wait_for(board.failure)
+    assert (directory / LOG_NAME).stat().st_size == 2000 * 100
 
 
 @pytest.mark.parametrize(

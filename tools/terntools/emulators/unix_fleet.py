@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 import tern
+from tern.links import MODULES as LINK_FILES
 from ternhost.errors import DeviceError, StorageError
 from ternhost.files import close_to_others, private
 from terntools.emulators.micropython import device_command
@@ -67,14 +68,19 @@ class EmulatedBoard:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start the process. Its messages go to board.log in its directory. Raises DeviceError."""
+        """Start the process. Its messages go to board.log in its directory. Raises DeviceError.
+
+        What a program prints goes to the port, or, if the board reaches its host in another way, to
+        board.log as well: nobody reads the port then, and a program that prints would block.
+        """
+        is_port_used = not any((self.directory / name).exists() for name in LINK_FILES)
         lock = self._lock()
         try:
             with open(self.directory / LOG_NAME, "ab", opener=private) as log:
                 self._process = subprocess.Popen(
                     device_command(self.binary, *self.program, self.directory),
                     stdin=self._far,
-                    stdout=self._far,
+                    stdout=self._far if is_port_used else log,
                     stderr=log,
                     cwd=self.directory,
                     env={**os.environ, "MICROPYPATH": f"{self.firmware}{os.pathsep}.frozen"},
