@@ -94,6 +94,12 @@ def test_a_wrong_schema_is_refused_with_its_file_and_line(kind, tmp_path):
         schema_of(tmp_path, TEXT.replace(part, other, 1))
 
 
+def test_a_bound_with_a_decimal_comma_is_refused_with_what_to_write(tmp_path):
+    with pytest.raises(UsageError) as refusal:
+        schema_of(tmp_path, TEXT.replace("high = 40", "high = 40,5", 1))
+    assert "decimal points" in refusal.value.hint
+
+
 def test_a_schema_without_columns_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"my\.toml"):
         schema_of(tmp_path, "")

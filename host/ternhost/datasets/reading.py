@@ -187,11 +187,9 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
     place_of_names = f"{file}"
     if content.line_of_names:
         place_of_names = f"{file}, line {content.line_of_names}"
-    # A name in quotes may have lines of its own, as those of spreadsheets have.
-    names = content.names and [" ".join(name.split()).strip(_INVISIBLE) for name in content.names]
     return RawTable(
         name=file.name,
-        columns=names_of(names, len(cells), place_of_names),
+        columns=names_of(content.names, len(cells), place_of_names),
         cells=tuple(cells),
         lines=content.lines,
         has_header=content.names is not None,
@@ -209,7 +207,8 @@ def names_of(given: Sequence[str] | None, count: int, place: str) -> tuple[str, 
     """
     names = [""] * count
     if given is not None:
-        names = [name.strip() for name in given]
+        # A name may have several lines, as those of spreadsheets have.
+        names = [" ".join(name.split()).strip(_INVISIBLE) for name in given]
     for position, name in enumerate(names):
         names[position] = name or f"x{position}"
     for name, times in Counter(names).items():

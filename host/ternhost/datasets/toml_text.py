@@ -20,6 +20,7 @@ _KEY = rf"""(?:{_BARE}|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEYS = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _HEADER = re.compile(rf"\s*\[\s*({_KEYS})\s*\]\s*(?:#.*)?")
 _ASSIGNMENT = re.compile(rf"\s*({_KEYS})\s*=")
+_DECIMAL_COMMA = re.compile(r"^[^#\n=]*=\s*[+-]?\d+,\d+\s*(?:#.*)?$", re.M | re.A)
 _BROKEN = (ArithmeticError, RecursionError, ValueError)  # what tomllib lets through
 
 
@@ -50,6 +51,8 @@ class TomlText:
             return _values(self.text)
         except tomllib.TOMLDecodeError as error:
             hint = 'each key stands once, and texts in quotes: label = "activity"'
+            if _DECIMAL_COMMA.search(self.text):
+                hint = "numbers have decimal points: high = 40.5"
             raise UsageError(f"{self.name} is no TOML: {error}", hint) from error
         except _BROKEN as error:
             text = f"{self._place(self._broken_line())} cannot be read"
