@@ -327,6 +327,11 @@ def test_a_table_and_its_features_are_predicted_alike(model, columns):
     assert (model.score(features / 16384) == model.score(columns)).all(), "as floats"
 
 
+def test_a_column_without_a_value_is_not_unknown(model, columns):
+    empty = {**columns, "Unnamed: 4": [None] * COUNT}
+    assert (model.predict(empty) == model.predict(columns)).all()
+
+
 def test_an_array_in_the_units_of_a_schema_is_refused(model):
     with pytest.raises(UsageError, match="units"):
         model.predict(np.array([[30.0, 1.0]]))

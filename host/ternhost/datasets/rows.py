@@ -107,14 +107,20 @@ class RowForm:
         """Return the rows of a table in the units of a schema. Raises UsageError."""
         needed = [column.name for column in schema.features]
         others = {schema.label, schema.device, schema.time, *schema.leave_out}
-        _require_columns(table.columns, needed, others)
+        # pandas makes columns without a value of the separators at the end of lines.
+        given = [name for name in table.columns if name in needed or any(table.texts(name))]
+        _require_columns(given, needed, others)
         of_features = own.without_label(schema)
         spelled = _spelled(_only(table, needed), of_features)
         own_rows = own.of_table(spelled, of_features)
         if len(own_rows.features) < len(table):
             left = set(table.lines) - set(own_rows.table.lines)
             text = f"{_NAME}, row {min(left)} has a missing value"
-            raise UsageError(text, "leave such rows out: frame.dropna()")
+            hint = "leave such rows out: frame.dropna()"
+            marks = [repr(mark) for mark in schema.missing if mark]
+            if marks:
+                hint += f"; the schema counts {' and '.join(marks)} as missing, too"
+            raise UsageError(text, hint)
         own.require_in_range(own_rows.table, of_features)
         return self._complete(own_rows.features)
 
