@@ -46,7 +46,10 @@ def record(columns, values, named):
 def test_vectors_of_records():
     for case in cases("columns.json", "records"):
         schema = case["schema"]
-        parts = [schema[name] for name in ("features", "label", "positive", "rows_with_missing", "missing")]
+        parts = [
+            schema[name]
+            for name in ("features", "label", "positive", "rows_with_missing", "missing")
+        ]
         columns = columns_of(*parts)
         row = columns.row()
         if case["result"] == "invalid":

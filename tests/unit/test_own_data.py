@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
+from ternhost.errors import UsageError
 from ternhost.run.device_model import DeviceModel
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts, Kind
@@ -87,6 +88,18 @@ def test_a_run_names_the_line_of_the_bounds(table, tern):
     change_schema("low = -4", "low = -4000")
     change_schema("high = 4", "high = 4000")
     assert "my.toml, line 4: a uses " in tern("train", "--data", "my.csv", *SIMULATED).err
+
+
+def test_the_name_of_a_data_set_means_that_one_though_a_file_has_its_name(here, tern):
+    Path("iris").write_text("a,y\nx,1\n")
+    tern("train", "--data", "iris", *SIMULATED)
+
+
+def test_a_text_in_a_table_without_a_schema_names_the_command_that_describes_it(here):
+    TABLE.write_text("home,a,y\nu,0.5,1\nv,0.25,-1\n")
+    with pytest.raises(UsageError) as refusal:
+        datasets.load(str(TABLE))
+    assert "tern data describe my.csv" in refusal.value.hint
 
 
 def test_a_run_on_good_bounds_warns_of_nothing(table, tern):

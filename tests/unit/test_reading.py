@@ -296,6 +296,9 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(read):
         ("a;y\n1,234;1\n2,345;2\n", 1.234),  # semicolons, since commas are decimal marks
         ('a,y\n"1,234",1\n"2,345",2\n', 1234),  # quotes, though there are decimal points
         ("a;y\n1,234;0.5\n2,345;1.5\n", 1234),  # decimal points elsewhere
+        ("a;y\n1.234;1\n987;2\n1.250;2\n88;1\n", 1234),  # no mark below 1000
+        ("a\ty\n1,234\t1\n987\t2\n1,250\t2\n88\t1\n", 1234),
+        ("a;y\n1.234;1\n2;2\n1.25;2\n88;1\n", 1.234),
         ("a;y\n1.234;0,5\n2.345;1,5\n", 1234),  # decimal commas elsewhere
         ("a;y\n1.234;1\n2.345;2\n", 1.234),
         ("a;y\n" + "1,234;1\n" * 3000 + "0,5;1\n", 1.234),  # which is told at the end only

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import ONE
+from ternhost import datasets
 from ternhost.datasets import in_memory, own
 from ternhost.datasets.columns import Categorical, Column, Numeric
 from ternhost.datasets.own import OwnData
@@ -304,7 +305,8 @@ def of_run(data: str, selection: Selection) -> list[Finding]:
     """
     if data.lower().endswith(SUFFIX):
         return computed_bounds(Schema.read(data))
-    if not own.is_file(data):
+    # The name of a data set means that one, also if a file has the same name.
+    if data.partition(":")[0] in datasets.SOURCES or not own.is_file(data):
         return []
     records = own.load(data, selection)
     table = records.whole

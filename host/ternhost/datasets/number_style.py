@@ -35,6 +35,8 @@ _PLAIN_NUMBERS = re.compile(r"[0-9+\-.eE\n]*")
 _PERHAPS_NUMBER = re.compile(rf"[+-]?[\d.,][\d.,{_BLANKS}]*{_EXPONENT}", re.A)
 _MAY_GROUP = re.compile(r",|\.\d{3}\.", re.A)  # in a column: there are more than decimal points
 _ONE_GROUP = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.A)  # may be 1234 or 1.234
+_BELOW_1000 = re.compile(r"[1-9]\d{0,2}", re.A)
+_FROM_1000 = re.compile(r"[1-9]\d{3,}", re.A)
 _FIRST_ROWS = 1000  # of a column that has decimal points only
 _ENOUGH_VOTES = 1000  # cells of a table tell its style, and
 _ENOUGH = 20  # cells of a column, of which others may tell another
@@ -172,6 +174,7 @@ def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
     has_open_commas = False
     enough = max(_ENOUGH, _ENOUGH_VOTES // max(1, len(columns)))
     for cells, text in zip(columns, texts, strict=True):
+        votes.update(_decimal_beside_groups(cells[:_FIRST_ROWS], text))
         votes_of_column = 0
         for cell in _telling(cells, text):
             if _ONE_GROUP.fullmatch(cell):
@@ -194,6 +197,27 @@ def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
             if style.thousands in text and any(map(style.is_grouped, cells)):
                 return style
     return NumberStyle(decimal)
+
+
+def _decimal_beside_groups(cells: Sequence[str], text: str) -> str:
+    """Return the decimal mark if the other one groups the thousands of a column, and else nothing.
+
+    It does in 950, 1.000 and 1.250: three digits follow each mark, the last ones may be zeros, and
+    numbers below 1000 have no mark. Decimals that end with zeros all have equally many digits.
+
+    text: all cells.
+    """
+    if (POINT in text) == (COMMA in text):
+        return ""
+    mark = POINT if POINT in text else COMMA
+    marked = [cell for cell in cells if mark in cell]
+    small = {cell for cell in cells if _BELOW_1000.fullmatch(cell)}
+    are_groups = all(map(_ONE_GROUP.fullmatch, marked)) and not any(
+        map(_FROM_1000.fullmatch, cells)
+    )
+    if len(small) > 1 and are_groups and any(cell.endswith("0") for cell in marked):
+        return COMMA if mark == POINT else POINT
+    return ""
 
 
 def _telling(cells: Sequence[str], text: str) -> Iterator[str]:

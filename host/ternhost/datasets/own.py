@@ -323,6 +323,11 @@ def _plain_feature(table: RawTable, name: str) -> Column:
         return Categorical(name, (TRUE, FALSE))  # so that the feature is 1 for True
     if categories:
         return Categorical(name, categories)
+    try:
+        table.numbers(name)
+    except UsageError as error:
+        remedies = [remedy for remedy in (error.hint, table.how_to_describe) if remedy]
+        raise UsageError(error.message, "; ".join(remedies)) from error
     _in_range(table, name)
     return Numeric(name, _MINUS_ONE, _ONE)
 
