@@ -74,7 +74,7 @@ class SiteFleet:
     by: str = _made("", metavar="COLUMN", shown="the schema's, or none")
     time: str = _made("", metavar="COLUMN", shown="the schema's, or none")
     held_out: float | None = _made(None, metavar="SHARE", shown="the schema's, or 0.1")
-    records: int | None = _made(None, metavar="N", shown="1, or all of an owner")
+    records: int | None = _made(None, metavar="N", shown="1, or with --by all that a device has")
     ids: str | None = _made(
         None, metavar="FIRST-LAST", shown="from 1: 1000, or as many as are simulated"
     )

@@ -40,12 +40,19 @@ DATA = CommandGroup(
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern data describe` to the verbs."""
-    summary = "write the schema of a table, or report on it if there is one"
+    summary = (
+        "write a schema, which says what the columns of a table mean, or check the one beside it"
+    )
     example = """tern data describe my.csv
     tern data describe my.csv --label activity --output other.toml"""
     parser = add_command(subparsers, "describe", summary, example, _run)
     parser.add_argument("file", type=Path, metavar="FILE", help="table, such as my.csv")
-    add_option(parser, "--label COLUMN", "column that models predict", shown="guessed")
+    add_option(
+        parser,
+        "--label COLUMN",
+        "column that models predict",
+        shown="one with a usual name, such as label, or the last",
+    )
     add_option(parser, "--output FILE.toml", shown="the table's name, with .toml")
 
 

@@ -60,7 +60,10 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--workers N", shown="one per core", type=int)
     add_option(parser, "--plot FILE.png")
 
-    text = "Each device adds up all its records in every round. Name one number of --devices."
+    text = (
+        "Each device reports noisy sums over all its records in every round. Name one number of "
+        "--devices, or the column --by."
+    )
     fleet = parser.add_argument_group("a fleet that exists", text)
     for option in options_of(Options):
         if option.name in (*_OF_A_FLEET, *_OF_A_BUDGET):

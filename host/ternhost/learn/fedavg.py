@@ -64,7 +64,7 @@ class Options(MechanismOptions, LearningOptions):
     epsilons: str | None = epsilons_option("TAU:E:SHARE,...")
     clients: int = _average(0, shown="all, but at most 1000 on boards", metavar="N")
     records: int | None = _average(
-        None, metavar="N", shown=f"{_RECORDS}, or by --by the most that a device has"
+        None, metavar="N", shown=f"{_RECORDS}, or with --by the most that a device has"
     )
     rounds: int = _average(20, metavar="N")
     share: float | None = _average(None, metavar="SHARE", shown="1 / rounds")

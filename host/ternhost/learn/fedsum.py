@@ -42,7 +42,7 @@ from ternhost.privacy.units import parse_unit
 from ternhost.text import counted
 
 RECORDS = 500  # of a device at most, by default
-RECORDS_SHOWN = f"{RECORDS}, or by --by the most that a device has"
+RECORDS_SHOWN = f"{RECORDS}, or with --by the most that a device has"
 _MOST_RECORDS = 65535  # a uint16
 _STEPS = 128  # grid steps of a radius
 # A share of the budget that is added before it is rounded down to whole micro-rho, so that the
@@ -55,8 +55,10 @@ class UnitOptions(OptionGroup):
     """Options of what protects units within devices: their size, and the budget for life."""
 
     # A run without these options protects devices.
-    unit: str | int = in_privacy("record", metavar="UNIT", shown="device, or record with sums")
-    run_epsilon: Number = in_privacy("1", metavar="E", shown="1, with sums")
+    unit: str | int = in_privacy(
+        "record", metavar="UNIT", shown="record for noisy sums, else device"
+    )
+    run_epsilon: Number = in_privacy("1", metavar="E", shown="1, for noisy sums")
     delta: Number = in_privacy("1e-6", metavar="D")  # the run has the same
     records: int | None = to_learn(None, metavar="N", shown=RECORDS_SHOWN)
 

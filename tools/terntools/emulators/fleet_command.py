@@ -80,8 +80,8 @@ def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
     add_option(emulate, "--data D", shown=_DATA)
     parts.add_options(emulate)
-    add_option(emulate, "--records N", shown="1, or all of an owner", type=int)
-    shown = "1000 on all boards together, or one for each owner"
+    add_option(emulate, "--records N", shown="1, or with --by all that a device has", type=int)
+    shown = "1000 on all boards together, or with --by one for each device of the table"
     add_option(emulate, "--clients N", shown=shown, type=int)
     text = "MicroPython program with tern.app, which collects its own records, instead of tern's main.py"
     add_option(emulate, "--program FILE", text)
