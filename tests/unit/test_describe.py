@@ -135,13 +135,24 @@ def test_the_device_column_is_a_comment_that_the_user_can_switch_on(folder):
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    [("t", "17"), ("when", "2026-01-01 12:00"), ("when", "2026-01-01"), ("when", "18:00:00")],
+    [
+        ("t", "17"),
+        ("when", "2026-01-01 12:00"),
+        ("when", "2026-01-01"),
+        ("when", "18:00:00"),
+        ("when", "31 Jan 2026"),
+    ],
 )
 def test_the_time_column_is_a_comment_that_the_user_can_switch_on(folder, name, first):
     table = table_of(folder, {name: [first] * 150 + [first] * 150, "a": amounts(), "y": amounts()})
     text = describe.propose(table).text()
     (folder / "on.toml").write_text(text.replace("# time =", "time ="))
     assert Schema.read(folder / "on.toml").time == name
+
+
+def test_versions_are_no_times(folder):
+    schema = proposed(folder, v=many(["1.2.0", "1.2.1", "10.0.3"]), a=amounts(), y=many([0, 1]))
+    assert "v=1.2.0" in schema.feature_names
 
 
 def test_numbers_that_go_up_and_down_are_no_time_whatever_their_name(folder):

@@ -82,7 +82,11 @@ _IS_TIME = "it seems to be a time"
 _IS_CONSTANT = "tern adds the constant 1 by itself"
 _IS_NUMBER = "it seems to number the records"
 _HAS_LEADING_ZERO = re.compile(r"0\d")  # of a code, such as 007, whose zeros are a part of it
-_DATES = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}")
+_DATES = re.compile(
+    r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))([T ].*)?"
+    r"|(?:\d{1,2}[-/ ][A-Za-z]{3,9}[-/ ]\d{2,4}|[A-Za-z]{3,9} \d{1,2}, \d{4})( .*)?"
+    r"|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}"
+)
 
 
 @dataclass

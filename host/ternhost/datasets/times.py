@@ -21,6 +21,14 @@ _DATES = (
     "%d/%m/%y",
     "%m/%d/%y",
     "%d.%m.%y",
+    "%Y-%m",
+    "%d %b %Y",
+    "%d-%b-%Y",
+    "%d/%b/%Y",
+    "%d-%b-%y",
+    "%b %d, %Y",
+    "%d %B %Y",
+    "%B %d, %Y",
 )
 _CLOCKS = ("%H:%M:%S", "%H:%M", "%H.%M.%S", "%H:%M:%S.%f", "%I:%M:%S %p", "%I:%M %p")
 _FORMS = (
@@ -51,9 +59,10 @@ def times_of(table: RawTable, column: str) -> Floats:
     complete = [seconds for seconds in readings.values() if seconds is not None]
     if not complete:
         row = _first_other(texts, list(readings))
-        text = (
-            f"{table.where(row, column)}: {shown(texts[row])} is no time in the form of the others"
-        )
+        problem = "is no time in the form of the others"
+        if row == 0:
+            problem = "is in none of the forms of time that are known"
+        text = f"{table.where(row, column)}: {shown(texts[row])} {problem}"
         raise UsageError(text, _REMEDY)
     order = np.argsort(complete[0], kind="stable")
     for other in complete[1:]:

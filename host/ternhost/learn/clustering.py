@@ -65,7 +65,10 @@ def load(name: str, selection: Selection = EVERYTHING) -> Dataset:
     has_several = name in CLASSES or (is_own and datasets.task_of(name, selection) == MULTICLASS)
     dataset = datasets.load(name, classes=has_several, selection=selection)
     if dataset.task not in (MULTICLASS, CLASSIFICATION):
-        raise UsageError(f"{name} has no classes", hint=f"one of: {', '.join(CLASSES)}")
+        hint = f"one of: {', '.join(CLASSES)}"
+        if is_own:
+            hint = "the label needs categories in the schema of the table"
+        raise UsageError(f"{name} has no classes", hint=hint)
     return dataset
 
 
