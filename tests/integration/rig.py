@@ -144,9 +144,16 @@ def read_ledgers(directories):
     }
 
 
-def make_site(directory, micropython, clients=40, boards=2, largest=COST, budget=COST):
-    """Provision a fleet whose clients hold a random record each."""
+def make_site(
+    directory, micropython, clients=40, boards=2, largest=COST, budget=COST, classes=None
+):
+    """Provision a fleet whose clients hold a random record each.
+
+    classes: how many there are whose numbers are the labels; None: labels are numbers in [-1, 1].
+    """
     rows = random_rows(7, clients, D + 1)
+    if classes is not None:
+        rows[:, -1] = np.arange(clients) % classes
     store = Store(directory / store_file.NAME)
     directories = board_directories(directory, boards)
     provision_fleet(store, directories, rows, Policy(largest, budget))

@@ -29,8 +29,14 @@ def kept_round(board):
 
 
 @pytest.fixture
-def boards(here, micropython):
-    site = rig.make_site(here, micropython, budget=200 * rig.COST)
+def classes():
+    """The classes whose numbers are labels; None: labels are numbers in [-1, 1]."""
+    return None
+
+
+@pytest.fixture
+def boards(here, micropython, classes):
+    site = rig.make_site(here, micropython, budget=200 * rig.COST, classes=classes)
     site.store.close()
     with EmulatedFleet(micropython, site.directories, PROGRAM) as running:
         yield running.boards
@@ -85,7 +91,9 @@ def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boar
 
 
 @pytest.mark.parametrize(
-    ("model", "kind"), [("svm", wire.SVM), ("softmax", wire.SOFTMAX)], ids=["two classes", "eight"]
+    ("model", "kind", "classes"),
+    [("svm", wire.SVM, None), ("softmax", wire.SOFTMAX, 8)],
+    ids=["two classes", "eight"],
 )
 def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind):
     """At the end of a run the boards have its last model in flash, whether it tells two classes
