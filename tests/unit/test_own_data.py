@@ -283,3 +283,15 @@ def test_the_error_of_a_regression_is_said_in_the_unit_of_its_label(table, tern)
     printed = tern("train", "--data", "my.csv", *SIMULATED).out
     error = 7.5 * result_of()["squared_error"] ** 0.5  # half of the 15 degrees between the bounds
     assert f"t in °C is {error:.3g} " in printed
+
+
+def test_a_schema_is_no_table(table):
+    with pytest.raises(UsageError, match="schema"):
+        datasets.load(str(SCHEMA_FILE))
+
+
+def test_a_poor_run_that_protects_records_is_not_told_to_protect_them(table, tern):
+    words = ("--unit", "record", "--records", "100", "--run-epsilon", "0.01", "--no-report")
+    said = tern("train", "--data", str(TABLE), *words, "--fleet", "simulated:2").out
+    assert "chance" in said
+    assert "--unit record" not in said

@@ -164,6 +164,11 @@ def load(name: str, *, classes: bool = False, selection: Selection = EVERYTHING)
     if kind not in SOURCES:
         if own.is_file(name):
             return own.load(name, selection).dataset(classes=classes)
+        if Path(name).suffix.lower() == SUFFIX:
+            hint = (
+                "name its table, such as my.csv; a program makes records by it: --program, --schema"
+            )
+            raise UsageError(f"{name} is a schema, which has no records", hint)
         SOURCES.require_package(kind)
         hint = f"{one_of(kind, DATASETS)}; or a file, such as my.csv"
         raise UsageError(f"there is no data set {name!r}", hint)

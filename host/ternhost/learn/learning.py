@@ -499,10 +499,15 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     baseline = result[f"{name}_baseline"]
     interval_has_baseline = low <= baseline <= high
     if interval_has_baseline or not judging.is_better(name, result[name], baseline):
+        remedy = (
+            "a few boards with many records each learn with the record as the unit of privacy: "
+            "--unit record"
+        )
+        if result.get("unit"):  # the number of records that are protected; 0 is a device
+            remedy = "more devices, or a larger --run-epsilon, make it better"
         return [
             f"  {counted(result['reports'], 'report')} at this epsilon cannot tell this model from the "
-            "answer that knows no features: the figure is chance; a few boards with many records "
-            "each learn with the record as the unit of privacy: --unit record"
+            f"answer that knows no features: the figure is chance; {remedy}"
         ]
     return []
 
