@@ -291,7 +291,7 @@ def test_a_schema_is_no_table(table):
 
 
 def test_a_poor_run_that_protects_records_is_not_told_to_protect_them(table, tern):
-    words = ("--unit", "record", "--records", "100", "--run-epsilon", "0.01", "--no-report")
+    words = ("--unit", "record", "--records", "100", "--run-epsilon", "0.05", "--no-report")
     said = tern("train", "--data", str(TABLE), *words, "--fleet", "simulated:2").out
     assert "chance" in said
     assert "--unit record" not in said
