@@ -90,6 +90,26 @@ def test_a_run_names_the_line_of_the_bounds(table, tern):
     assert "my.toml, line 4: a uses " in tern("train", "--data", "my.csv", *SIMULATED).err
 
 
+@pytest.mark.parametrize(
+    ("label", "schema", "features"),
+    [
+        ("label", False, ("x0", "x1")),  # the records of a board
+        ("y", False, ("constant", "x0", "x1")),
+        ("label", True, ("constant", "x0", "x1")),
+    ],
+)
+def test_only_the_records_of_a_board_get_no_constant(here, tern, label, schema, features):
+    rows = np.random.default_rng(1).uniform(-1, 1, (60, 2)).round(3).tolist()
+    lines = [f"x0,x1,{label}", *(f"{a},{b},{'1' if a > b else '-1'}" for a, b in rows)]
+    TABLE.write_text("\n".join(lines) + "\n")
+    if schema:
+        tern("data", "describe", str(TABLE))
+    assert datasets.load(str(TABLE)).feature_names == features
+    tern("train", "--data", str(TABLE), *SIMULATED)
+    table = {"x0": [0.5, -0.5], "x1": [0.25, 0.75]}
+    assert len(DeviceModel.of_run("mine").predict(table)) == 2
+
+
 def test_the_name_of_a_data_set_means_that_one_though_a_file_has_its_name(here, tern):
     Path("iris").write_text("a,y\nx,1\n")
     tern("train", "--data", "iris", *SIMULATED)

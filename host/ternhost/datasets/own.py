@@ -30,7 +30,7 @@ from ternhost.datasets.base import (
     held_out,
     to_fixed,
 )
-from ternhost.datasets.frames import FALSE, TRUE
+from ternhost.datasets.frames import FALSE, LABEL, TRUE
 from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, SUFFIX, Categorical, Column, Numeric, Schema
@@ -59,6 +59,7 @@ class OwnData:
     - features, labels: n x d and n, as of `Dataset`; labels of classes are the classes' numbers
     - owners: for each record the number of its device, from 0; None if no column says it
     - whole: the table with all rows of the file, of which `table` lacks those with missing values
+    - has_constant: whether tern has added the constant 1, as the first feature
     """
 
     table: RawTable
@@ -69,6 +70,7 @@ class OwnData:
     owners: Indices | None
     owner_names: tuple[str, ...]
     whole: RawTable
+    has_constant: bool = True
 
     @property
     def missing_rows(self) -> int:
@@ -121,7 +123,7 @@ class OwnData:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The names of the features of a record."""
-        if is_of_a_board(self.table):
+        if not self.has_constant:
             return self.schema.feature_names
         return (CONSTANT, *self.schema.feature_names)
 
@@ -217,8 +219,8 @@ def _held(name: str, selection: Selection, _versions: object) -> OwnData:
     held = in_memory.named(name)
     schema = held.schema
     if schema is None:
-        schema = plain_schema(held.table, selection, held.label)
-    elif held.label:
+        return of_table(held.table, None, selection, label=held.label)
+    if held.label:
         schema = replace(schema, label=held.label)
     return of_table(held.table, schema, selection)
 
@@ -235,24 +237,29 @@ def _version(file: Path) -> tuple[int, int] | None:
 def is_of_a_board(table: RawTable) -> bool:
     """Return whether a table holds the records of a board, as `tern board records` writes them.
 
-    Its features are called x0, x1 and so on.
+    Its features are called x0, x1 and so on, and then there is a label.
     """
-    *names, _ = table.columns
-    return (
-        table.has_header and bool(names) and names == [f"x{number}" for number in range(len(names))]
-    )
+    *names, label = table.columns
+    has_names = names == [f"x{number}" for number in range(len(names))]
+    return table.has_header and bool(names) and has_names and label in (LABEL, CLASS_CODE)
 
 
-def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVERYTHING) -> OwnData:
-    """Apply a schema to a table; None: the one that a table in [-1, 1] needs. Raises UsageError."""
+def of_table(
+    table: RawTable, schema: Schema | None, selection: Selection = EVERYTHING, label: str = ""
+) -> OwnData:
+    """Apply a schema to a table; None: the one that a table in [-1, 1] needs. Raises UsageError.
+
+    label: as of `plain_schema`, for a table without a schema.
+    """
+    has_constant = schema is not None or not is_of_a_board(table)
     if schema is None:
-        schema = plain_schema(table, selection)
+        schema = plain_schema(table, selection, label)
     _require_columns(table, schema)
     whole = table
     by, time = selection.by or schema.device, selection.time or schema.time
     table = _without_missing(whole, schema, by, time)
     columns = []
-    if not is_of_a_board(table):
+    if has_constant:
         columns.append(np.full((len(table), 1), ONE, np.int16))
     for column in schema.features:
         columns.append(_features(table, column, schema))
@@ -270,6 +277,7 @@ def of_table(table: RawTable, schema: Schema | None, selection: Selection = EVER
         owners=owners,
         owner_names=owner_names,
         whole=whole,
+        has_constant=has_constant,
     )
     return _ordered(own, time)
 
@@ -355,8 +363,10 @@ def public_features(table: RawTable, d: int, *, constant: bool) -> Fixed:
     return np.stack(features, axis=1)
 
 
-def public_features_by(schema: Schema, table: RawTable) -> Fixed:
-    """Return the features of public rows (n x d), the constant among them, by the schema of a run.
+def public_features_by(schema: Schema, table: RawTable, *, constant: bool) -> Fixed:
+    """Return the features of public rows (n x d) by the schema of a run.
+
+    constant: whether the constant 1 is the first feature.
 
     Rows with a missing value are left out, or get the middle of the bounds, as the schema says.
     Raises UsageError for a value beyond the bounds -1 and 1, which mean that values are scaled.
@@ -364,7 +374,8 @@ def public_features_by(schema: Schema, table: RawTable) -> Fixed:
     for column in schema.features:
         if isinstance(column, Numeric) and column.low == -1 and column.high == 1:
             _in_range(table, column.name)
-    return of_table(table, without_label(schema)).features
+    features = of_table(table, without_label(schema)).features
+    return features if constant else features[:, 1:]
 
 
 def without_label(schema: Schema) -> Schema:

@@ -122,7 +122,10 @@ class RowForm:
                 hint += f"; the schema counts {' and '.join(marks)} as missing, too"
             raise UsageError(text, hint)
         own.require_in_range(own_rows.table, of_features)
-        return self._complete(own_rows.features)
+        features = own_rows.features
+        if self.names and not self.has_constant:
+            features = features[:, 1:]
+        return self._complete(features)
 
     def _by_name(self, frame: Any) -> Whole:
         """Return rows of columns that have the names of the features. Raises UsageError."""

@@ -121,7 +121,7 @@ def read(path: Path, d: int, constant: bool = True, schema: Schema | None = None
     """
     table = reading.read(path)
     if schema is not None and _has_columns_of(schema, table):
-        features = own.public_features_by(schema, table)
+        features = own.public_features_by(schema, table, constant=constant)
     else:
         features = own.public_features(table, d, constant=constant)
     return features / ONE
