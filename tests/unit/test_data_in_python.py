@@ -91,6 +91,13 @@ def test_without_a_schema_bools_and_texts_are_categories(columns):
     assert trained(columns).features == ("constant", "temperature", "sunny=True")
 
 
+def test_a_column_of_names_says_how_a_table_is_described(columns):
+    columns = {"name": [f"name {number}" for number in range(COUNT)], **columns}
+    with pytest.raises(UsageError) as refused:
+        trained(columns)
+    assert "ternhost.describe" in refused.value.hint
+
+
 def test_without_a_schema_numbers_must_lie_between_minus_1_and_1(columns):
     with pytest.raises(UsageError, match="row 1, column temperature"):
         trained({**columns, "home": columns["sunny"], "temperature": columns["temperature"] + 60})

@@ -329,9 +329,9 @@ def _plain_feature(table: RawTable, name: str) -> Column:
     categories = table.categories_of(name)
     if categories == (FALSE, TRUE):
         return Categorical(name, (TRUE, FALSE))  # so that the feature is 1 for True
-    if categories:
-        return Categorical(name, categories)
     try:
+        if categories:
+            return Categorical(name, categories)
         table.numbers(name)
     except UsageError as error:
         remedies = [remedy for remedy in (error.hint, table.how_to_describe) if remedy]
