@@ -68,8 +68,8 @@ class DeviceModel:
       they are numbers in [-1, 1].
     - an array, n x d, or n x (d - 1) without the constant. An array of the type int16 has numbers
       in Q1.14, in which 2**14 stands for 1. Floats and bools are numbers, which are clipped to
-      [-1, 1] and rounded to Q1.14; with a schema, floats beyond [-1, 1] are an error. Other whole numbers are taken for Q1.14 unless they may be
-      something else: then that is an error.
+      [-1, 1] and rounded to Q1.14; with a schema, floats beyond [-1, 1] are an error. Other
+      whole numbers are taken for Q1.14 unless they may be something else: then that is an error.
     """
 
     model: int
