@@ -31,7 +31,7 @@ def kept_round(board):
 @pytest.fixture
 def classes():
     """The classes whose numbers are labels; None: labels are numbers in [-1, 1]."""
-    return None
+    return
 
 
 @pytest.fixture
