@@ -229,6 +229,7 @@ KINDS = [
         [("#1", 2.0, "p"), ("x", 3.0, "q"), ("#3", 4.0, "p"), ("y", 5.0, "q")],
     ),
     _kind("header_in_comment", "# " + _COMMAS, _NAMES, _ROWS),
+    _kind("header_in_comment_without_blank", "#" + _COMMAS, _NAMES, _ROWS),
     _kind("blank_lines", "\n\n" + _COMMAS.replace("\n2", "\n\n  \n2") + "\n\n", _NAMES, _ROWS),
     _kind(
         "missing_numbers",

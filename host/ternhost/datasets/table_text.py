@@ -196,11 +196,12 @@ def layout_of(text: str) -> Layout:
 def _are_rows(lines: Sequence[str]) -> bool:
     """Return whether lines that begin with # are rows: many, with the marks of the other lines.
 
-    After the # of a comment, there often is a blank.
+    After the # of a comment, there often is a blank. Before the first other line, it may be names.
     """
     marks = re.compile(f"[^{''.join(SEPARATORS)}]+")
     usual = {marks.sub("", line) for line in lines if not line.startswith(COMMENT)}
-    alike = [line for line in lines if line.startswith(COMMENT) and not line[1:2].isspace()]
+    after_names = itertools.dropwhile(lambda line: line.startswith(COMMENT), lines)
+    alike = [line for line in after_names if line.startswith(COMMENT) and not line[1:2].isspace()]
     alike = [line for line in alike if marks.sub("", line) in usual - {"", "\n"}]
     return len(alike) > _FEW_COMMENTS * len(lines)
 
