@@ -9,7 +9,7 @@ bounds -1 and 1 it is 2**-14 itself, so that such values are kept as they are.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -240,6 +240,14 @@ class Categorical:
 
 
 Column = Numeric | Categorical
+
+
+def ordered(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return different texts as categories in their order, such as - before +, and nein before ja.
+
+    The second of two classes is the positive one, and the alphabet may put it first.
+    """
+    return tuple(sorted(set(texts), key=lambda text: (text.casefold() in ("+", "ja"), text)))
 
 
 def normal(text: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import Floats
-from ternhost.datasets.columns import Categorical, Column, Numeric, normal
+from ternhost.datasets.columns import Categorical, Column, Numeric, normal, ordered
 from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, Schema
@@ -226,9 +226,13 @@ def _missing_texts(table: RawTable) -> tuple[str, ...]:
     """Return the texts of a table that seem to stand for a missing value; the empty one always."""
     found = [""]
     words: Counter[str] = Counter()
+    signs: set[str] = set()
     for name in table.columns:
-        words.update({text for text in table.texts(name) if text.lower() in MISSING})
-    found += [word for word in words if word]
+        texts = set(table.texts(name))
+        if "+" in texts:
+            signs.add("-")  # is the other category there
+        words.update({text for text in texts if text.lower() in MISSING})
+    found += [word for word in words if word and word not in signs]
     sentinels: set[float] = set()
     usual: set[float] = set()
     for name in table.columns:
@@ -468,13 +472,13 @@ def _of_numbers(name: str, numbers: Floats, *, is_label: bool) -> Column:
 
 def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | str:
     """Return a column of categories, or why it is none."""
-    distinct = sorted(set(texts))
+    distinct = ordered(texts)
     most = MAX_DIMENSION if is_label else _MOST_CATEGORIES
     are_names = len(distinct) > _FEW and len(texts) < _FEWEST_A_CATEGORY * len(distinct)
     if len(distinct) > most or are_names:
         rows = counted(len(texts), "row")
         return f"it has {counted(len(distinct), 'different text')} in {rows}, such as {shown(texts[0])}"
-    return Categorical(name, tuple(distinct), computed=True)
+    return Categorical(name, distinct, computed=True)
 
 
 def _are_class_numbers(numbers: Floats) -> bool:

@@ -30,6 +30,7 @@ from ternhost.datasets.base import (
     held_out,
     to_fixed,
 )
+from ternhost.datasets.columns import ordered
 from ternhost.datasets.frames import FALSE, LABEL, TRUE
 from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
@@ -419,7 +420,7 @@ def _in_range(table: RawTable, name: str, missing: Sequence[str] = ()) -> Floats
 
 def _plain_label(table: RawTable, name: str) -> Column:
     """Return the column of the label of a table without a schema."""
-    classes = sorted(set(table.texts(name)) - {""})
+    classes = ordered(set(table.texts(name)) - {""})
     categories = table.categories_of(name)
     if categories:
         return Categorical(name, categories)
@@ -429,7 +430,7 @@ def _plain_label(table: RawTable, name: str) -> Column:
     except UsageError:
         if len(classes) > MAX_DIMENSION:
             raise
-        return Categorical(name, tuple(classes))
+        return Categorical(name, classes)
     if np.isin(numbers, (-1, 1)).all():
         return Categorical(name, ("-1", "1"))
     is_whole = bool((numbers == np.rint(numbers)).all())
