@@ -407,8 +407,10 @@ def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
                 return _why_no_numbers(draft, name, texts) or column
             return column
         column = _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
-        if isinstance(column, Categorical) and any(map(_HAS_LEADING_ZERO.match, texts)):
-            return Categorical(name, tuple(sorted(set(texts))), computed=True)
+        has_codes = any(map(_HAS_LEADING_ZERO.match, texts))
+        are_different = len(set(map(normal, texts))) == len(set(texts))
+        if isinstance(column, Categorical) and has_codes and are_different:
+            return Categorical(name, ordered(texts), computed=True)
         return column
     except UsageError as error:
         return error.message
