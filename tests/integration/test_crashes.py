@@ -105,7 +105,7 @@ def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
     """Ten of 240 reports are stored when the user presses Ctrl-C; the resumed run keeps them."""
     error = interrupted(run, after=10)
 
-    assert "reports so far are safe" in error
+    assert "what was reported so far is safe" in error
     assert f"tern resume {run.name}" in error
     before = stored_reports(run)
     resume(run).finish()

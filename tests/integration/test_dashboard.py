@@ -173,7 +173,7 @@ def test_the_page_follows_a_store_from_before_its_run_until_it_is_gone(tmp_path,
         with Store(path) as store:
             sample_store.begin_round(store, 3, range(1, 51))
             sample_store.report(store, 3, range(1, 31))
-            page.wait_for_selector("text=Round 3: 30 of the 50 reports")
+            page.wait_for_selector("text=Round 3: 30 of 50 reports")
 
         # The store goes away, comes back locked, and is free again.
         away = path.with_name("away.sqlite")

@@ -19,6 +19,7 @@ from ternhost.datasets.findings import Finding
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner, Population
+from ternhost.learn.data_options import OwnerOptions
 from ternhost.learn.devices import Devices, clients_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.base import MICRO
@@ -131,6 +132,8 @@ def _settings(
 def _data_findings(options: RunOptions) -> list[Finding]:
     """Return what the bounds of the user's own data do, and what is worth a change."""
     learning = options.learning
+    if not isinstance(learning, OwnerOptions):  # a learner of another package
+        return []
     return findings.of_run(learning.data, learning.selection)
 
 
