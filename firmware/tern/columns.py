@@ -56,8 +56,13 @@ class Columns:
         self.d = 1 if self._label else 0
         for i in range(self._feature_columns):
             column = self._columns[i]
-            self._codes += not _is_categorical(column)
-            self.d += len(column[1]) - 1 if _is_categorical(column) and self._label else 1
+            if not _is_categorical(column):
+                self._codes += 1
+                self.d += 1
+            elif self._label:
+                self.d += len(column[1]) - 1  # a feature for each category but the last
+            else:
+                self.d += 1
 
     def row(self) -> "array[int]":
         """Return a new row for record(): d features, and then a label, which is 0 if there is none."""

@@ -244,22 +244,31 @@ def test_a_run_of_a_data_set_takes_no_other_data(columns):
         ternhost.resume("of iris", data=columns)
 
 
-@pytest.mark.parametrize("is_handed_over", [True, False])
-def test_a_served_run_goes_on_if_its_data_are_handed_over_again(
-    columns, monkeypatch, is_handed_over
-):
-    data = Data(columns, schema=SCHEMA)
-    schedule = ternhost.Schedule(rounds=1, every=0)
-    served = {"schedule": schedule, "store": "fleet.sqlite"}
-    first = ternhost.serve(LEARNER, Simulated(200), data=data, **served)
+def served(rounds, data=None):
+    """The result of a fleet that was served until it has made so many rounds."""
+    schedule = ternhost.Schedule(rounds=rounds, every=0)
+    return ternhost.serve(
+        LEARNER, Simulated(200), data=data, schedule=schedule, store="fleet.sqlite"
+    )
+
+
+@pytest.fixture
+def served_and_forgotten(here, columns, monkeypatch):
+    """The name of a run that was served for a round, as another process finds it."""
+    name = served(1, Data(columns, schema=SCHEMA)).name
     monkeypatch.setattr(in_memory, "_BY_NAME", {})
-    if not is_handed_over:
-        with pytest.raises(UsageError):
-            ternhost.serve(LEARNER, Simulated(200), **served)
-        return
-    served["schedule"] = ternhost.Schedule(rounds=2, every=0)
-    second = ternhost.serve(LEARNER, Simulated(200), data=data, **served)
-    assert (second.name, second.rounds) == (first.name, 2)
+    return name
+
+
+def test_a_served_run_goes_on_with_data_that_are_handed_over_again(served_and_forgotten, columns):
+    again = served(2, Data(columns, schema=SCHEMA))
+    assert (again.name, again.rounds) == (served_and_forgotten, 2)
+
+
+@pytest.mark.usefixtures("served_and_forgotten")
+def test_a_served_run_does_not_go_on_without_its_data():
+    with pytest.raises(UsageError):
+        served(1)
 
 
 def test_pandas_is_not_imported_for_columns_by_name():
@@ -327,11 +336,22 @@ def test_columns_are_found_in_any_order_and_without_the_label(model, columns):
     assert (model.predict(fewer) == model.predict(columns)).all()
 
 
-def test_a_table_and_its_features_are_predicted_alike(model, columns):
-    features = own.load(Data(columns, schema=SCHEMA).options()["data"]).features
+@pytest.fixture
+def features(columns):
+    """The features of the records in Q1.14, the constant among them."""
+    return own.load(Data(columns, schema=SCHEMA).options()["data"]).features
+
+
+def test_a_table_and_its_features_are_predicted_alike(model, columns, features):
     assert (model.score(features) == model.score(columns)).all()
-    assert (model.score(features[:, 1:]) == model.score(columns)).all(), "without the constant"
-    assert (model.score(features / 16384) == model.score(columns)).all(), "as floats"
+
+
+def test_features_without_the_constant_are_predicted_alike(model, features):
+    assert (model.score(features[:, 1:]) == model.score(features)).all()
+
+
+def test_features_as_floats_are_predicted_alike(model, features):
+    assert (model.score(features / 16384) == model.score(features)).all()
 
 
 def test_a_column_without_a_value_is_not_unknown(model, columns):
@@ -344,11 +364,15 @@ def test_an_array_in_the_units_of_a_schema_is_refused(model):
         model.predict(np.array([[30.0, 1.0]]))
 
 
-@pytest.mark.parametrize("wrong", ["temperature", "more"])
-def test_missing_and_unknown_columns_are_named(model, columns, wrong):
-    columns["more"] = columns["temperature"]
-    del columns["temperature" if wrong == "temperature" else "state"]
-    with pytest.raises(UsageError, match=wrong):
+def test_a_missing_column_is_named(model, columns):
+    del columns["temperature"]
+    with pytest.raises(UsageError, match="temperature"):
+        model.predict(columns)
+
+
+def test_an_unknown_column_is_named(model, columns):
+    columns["pressure"] = columns["temperature"]
+    with pytest.raises(UsageError, match="pressure"):
         model.predict(columns)
 
 

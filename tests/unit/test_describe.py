@@ -147,7 +147,7 @@ def test_the_device_column_is_a_comment_that_the_user_can_switch_on(folder):
     ],
 )
 def test_the_time_column_is_a_comment_that_the_user_can_switch_on(folder, name, first):
-    table = table_of(folder, {name: [first] * 150 + [first] * 150, "a": amounts(), "y": amounts()})
+    table = table_of(folder, {name: [first] * 300, "a": amounts(), "y": amounts()})
     text = describe.propose(table).text()
     (folder / "on.toml").write_text(text.replace("# time =", "time ="))
     assert Schema.read(folder / "on.toml").time == name

@@ -29,7 +29,14 @@ unit = "°C"
 [columns.y]
 categories = ["run", "sit", "walk"]
 """
-SIMULATED = ("--fleet", "simulated:200", "--no-report", "--quiet", "--name", "mine")
+
+
+def simulated(clients, name="mine"):
+    """The options of a run of this name on a simulated fleet."""
+    return ("--fleet", f"simulated:{clients}", "--no-report", "--quiet", "--name", name)
+
+
+SIMULATED = simulated(200)
 
 
 def write_table(names=CLASSES, scale=1.0, records=300):
@@ -71,7 +78,7 @@ def result_of(run="mine"):
     "words",
     [
         ("train", *SIMULATED),
-        ("infer", *SIMULATED[:1], "simulated:100", *SIMULATED[2:]),
+        ("infer", *simulated(100)),
         ("plan", "--devices", "50", "--runs", "2", "--workers", "1"),
     ],
     ids=lambda words: words[0],
@@ -236,8 +243,8 @@ def test_the_numbers_of_records_of_each_class_are_in_the_result(table, tern):
 
 @pytest.mark.parametrize("answer", ["vector", "label"])
 def test_shares_and_clusters_have_the_names_of_classes(answer, table, tern):
-    words = ("--fleet", "simulated:100", "--no-report", "--quiet", "--name", "mine")
-    tern("infer", "--data", "my.csv", "--answer", answer, "--epsilon", "8", *words)
+    words = ("--answer", answer, "--epsilon", "8", *simulated(100))
+    tern("infer", "--data", "my.csv", *words)
     result = result_of()
     assert set(result["shares"]) == set(CLASSES)
     assert set(result["clusters"]) <= set(CLASSES)
@@ -245,8 +252,8 @@ def test_shares_and_clusters_have_the_names_of_classes(answer, table, tern):
 
 def test_inference_by_a_run_has_the_names_of_its_classes(table, tern):
     tern("train", "--data", "my.csv", *SIMULATED)
-    words = ("--fleet", "simulated:20", "--no-report", "--quiet", "--name", "second")
-    tern("infer", "--data", "my.csv", "--classifier", "runs/mine", "--epsilon", "8", *words)
+    words = ("--classifier", "runs/mine", "--epsilon", "8", *simulated(20, "second"))
+    tern("infer", "--data", "my.csv", *words)
     assert set(result_of("second")["shares"]) == set(CLASSES)
 
 

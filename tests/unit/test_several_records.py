@@ -2,6 +2,7 @@
 computes of the same records, client by client.
 """
 
+import itertools
 from array import array
 from dataclasses import replace
 from types import SimpleNamespace
@@ -119,19 +120,19 @@ def test_each_client_computes_what_a_board_computes_of_its_records(name, number,
 def test_a_projection_is_of_the_mean_gradient_of_a_client(monkeypatch):
     made = projection.design(4_000_000, FEATURES, 0.5)
     question = replace(QUESTIONS["linear"], card=made.card, k=1, range=made.range)
-    draw, vectors = vectorised.projection.draw, []
+    draw = vectorised.projection.draw
+    gradients_of_batches = []
 
-    def kept(card, lanes, values, rotations):
-        vectors.append(values)
+    def draw_and_keep(card, lanes, values, rotations):
+        gradients_of_batches.append(values)
         return draw(card, lanes, values, rotations)
 
-    monkeypatch.setattr(vectorised.projection, "draw", kept)
+    monkeypatch.setattr(vectorised.projection, "draw", draw_and_keep)
     ask(SimulatedDriver(HOLDINGS), [(question, range(1, len(COUNTS) + 1))], 3)
-    all_values = replace(question, k=FEATURES)
+    (gradients,) = gradients_of_batches
+    whole_gradient = replace(question, k=FEATURES, card=CARD)
     for client in range(len(COUNTS)):
-        assert vectors[0][client].tolist() == values_of_board(
-            replace(all_values, card=CARD), client, 3
-        )
+        assert gradients[client].tolist() == values_of_board(whole_gradient, client, 3)
 
 
 def test_sums_are_over_all_records_of_a_client(monkeypatch):
@@ -143,21 +144,23 @@ def test_sums_are_over_all_records_of_a_client(monkeypatch):
     question = replace(
         QUESTIONS["logistic"], card=made.card, k=FEATURES + 1, range=made.range, batch=0
     )
-    symbols, totals = vectorised.sums.symbols, []
+    symbols = vectorised.sums.symbols
+    sums_of_batches = []
 
-    def kept(card, lanes, values):
-        totals.append(values)
+    def draw_and_keep(card, lanes, values):
+        sums_of_batches.append(values)
         return symbols(card, lanes, values)
 
-    monkeypatch.setattr(vectorised.sums, "symbols", kept)
+    monkeypatch.setattr(vectorised.sums, "symbols", draw_and_keep)
     ask(SimulatedDriver(HOLDINGS), [(question, range(1, len(COUNTS) + 1))])
     parameters = vectorised.ModelParameters(
         wire.LOGISTIC, np.array(question.parameters), question.exponent
     )
-    for client, (start, count) in enumerate(zip(STARTS, COUNTS, strict=False)):
-        rows = RECORDS[None, start : start + count]
+    (sums_of_clients,) = sums_of_batches
+    for client, (start, end) in enumerate(itertools.pairwise(STARTS)):
+        rows = RECORDS[None, start:end]
         expected = vectorised.sums.sums(decode(made.card), parameters, rows, made.range)
-        assert totals[0][client].tolist() == expected[0].tolist()
+        assert sums_of_clients[client].tolist() == expected[0].tolist()
 
 
 def test_a_part_of_the_clients_is_answered_for_alike(inputs):

@@ -95,14 +95,11 @@ class Data:
         schema = self.schema
         if isinstance(schema, str | os.PathLike):
             schema = Schema.read(arguments.path(schema, "schema"))
-        if not isinstance(self.records, str | os.PathLike):
-            return InMemory.of(frames.table_of(self.records), schema, self.label)
-        if schema is None and not self.label:
-            return None
-        path = Path(arguments.path(self.records, "records")).expanduser()
-        if schema is None:
-            schema = Schema.beside(path)
-        return InMemory.of(reading.read(path), schema, self.label)
+        if _is_path(self.records) and schema is None:
+            if not self.label:
+                return None
+            schema = Schema.beside(_path_of(self.records))
+        return InMemory.of(_table_of(self.records), schema, self.label)
 
     def _name(self) -> str:
         """Return the value of --data. Raises UsageError."""
@@ -135,12 +132,7 @@ def describe(data: AnyData) -> Schema:
     Raises UsageError for a table that cannot be read.
     """
     given = as_data(data)
-    records: Any = given.records
-    if isinstance(records, str | os.PathLike):
-        table: RawTable = reading.read(Path(arguments.path(records, "data")).expanduser())
-    else:
-        table = frames.table_of(records)
-    schema = proposals.propose(table, given.label).schema
+    schema = proposals.propose(_table_of(given.records), given.label).schema
     by, time = given.by or schema.device, given.time or schema.time
     columns = tuple(column for column in schema.columns if column.name not in (by, time))
     return replace(schema, columns=columns, device=by, time=time)
@@ -174,9 +166,29 @@ def replaced(learner: OptionGroup, data: Any) -> OptionGroup:
     return replace(learner, **named)
 
 
+def _is_path(records: Any) -> bool:
+    """Return whether records are the path of a table, or the name of a data set."""
+    return isinstance(records, str | os.PathLike)
+
+
+def _path_of(records: Any) -> Path:
+    """Return the path of a table. Raises UsageError for one that is no text."""
+    return Path(arguments.path(records, "records")).expanduser()
+
+
+def _table_of(records: Any) -> RawTable:
+    """Return the table in a file or in the memory of the program. Raises UsageError.
+
+    records: as of `Data`, but no name of a data set.
+    """
+    if _is_path(records):
+        return reading.read(_path_of(records))
+    return frames.table_of(records)
+
+
 def _in_words(records: Any) -> str:
     """Return what records are, in a few words."""
-    if isinstance(records, str | os.PathLike):
+    if _is_path(records):
         return repr(str(records))
     if isinstance(records, Mapping):
         return f"<{len(records)} columns>"

@@ -59,13 +59,7 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     """Write the schema of a table if there is none, and print what its bounds do."""
     file = args.file.expanduser()
-    if file.suffix.lower() == SUFFIX:
-        raise UsageError(f"{file} is a schema, not a table", "name the table, such as my.csv")
-    path = file.with_suffix(SUFFIX)
-    if args.output:
-        path = Path(args.output).expanduser()
-        if path.suffix.lower() != SUFFIX:
-            raise UsageError(f"--output {path} is no schema", f"its name must end in {SUFFIX}")
+    path = _schema_path(file, args.output)
     table = reading.read(file)
     problems: dict[str, str] = {}
     is_new = not path.exists()
@@ -90,6 +84,21 @@ def _run(args: argparse.Namespace) -> int:
     }
     print_result(result, "\n".join(_lines(result, records, uses, found)), args.json)
     return OK
+
+
+def _schema_path(file: Path, output: str | None) -> Path:
+    """Return the path of the schema of a table. Raises UsageError.
+
+    file: the table. output: what --output says; None: the schema is beside the table.
+    """
+    if file.suffix.lower() == SUFFIX:
+        raise UsageError(f"{file} is a schema, not a table", "name the table, such as my.csv")
+    if not output:
+        return file.with_suffix(SUFFIX)
+    path = Path(output).expanduser()
+    if path.suffix.lower() != SUFFIX:
+        raise UsageError(f"--output {path} is no schema", f"its name must end in {SUFFIX}")
+    return path
 
 
 # The report as data
@@ -146,9 +155,22 @@ def _lines(
     result: dict[str, Any], records: OwnData, uses: Sequence[Use], found: Sequence[Finding]
 ) -> list[str]:
     """Return the lines of the report, none of which is longer than a terminal is wide."""
-    lines = _first_lines(result, records)
+    lines = [*_first_lines(result, records), "", *_column_lines(records, uses)]
+    if found:
+        lines += ["", f"to change ({len(found)}):"]
+        lines += [f"  {finding.words}" for finding in found]
+    if result["written"]:
+        lines += ["", f"edit {result['schema']}, then run this command again"]
+    fitting: list[str] = []
+    for line in lines:
+        fitting += wrapped(line, _COLUMNS).split("\n")
+    return fitting
+
+
+def _column_lines(records: OwnData, uses: Sequence[Use]) -> list[str]:
+    """Return the lines about the columns: their names, and beside them how they are used."""
     width = min(_LONGEST_NAME, max(len(use.column.name) for use in uses)) + 2
-    lines.append("")
+    lines = []
     for use in uses:
         name = use.column.name
         if isinstance(use, NumericUse):
@@ -157,17 +179,12 @@ def _lines(
             first, *rest = _categorical_lines(use)
         if name == records.schema.label:
             first += ", the label"
-        if len(name) + 2 > width:
+        if len(name) + 2 > width:  # a long name gets a line of its own
             lines.append(name)
             name = ""
         lines.append(f"{name:{width}}{first}")
         lines += [" " * width + line for line in rest]
-    if found:
-        lines += ["", f"to change ({len(found)}):"]
-        lines += [f"  {finding.words}" for finding in found]
-    if result["written"]:
-        lines += ["", f"edit {result['schema']}, then run this command again"]
-    return [part for line in lines for part in wrapped(line, _COLUMNS).split("\n")]
+    return lines
 
 
 def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
@@ -180,16 +197,8 @@ def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
     else:
         text += f"{counted(len(result['columns']), 'column')} to collect; it has no label to learn"
     lines.append(text)
-    devices = result["devices"]
-    if devices:
-        line = (
-            f"{devices['column']}: {counted(devices['count'], 'device')} with {devices['least']:,}"
-        )
-        if devices["least"] == devices["most"]:
-            line += " records each"
-        else:
-            line += f" to {devices['most']:,} records, the median is {devices['median']:,g}"
-        lines.append(line)
+    if result["devices"]:
+        lines.append(_devices_line(result["devices"]))
     if result["classes"]:
         shares = [f"{name} {count:,}" for name, count in result["classes"].items()]
         lines.append(f"classes of {result['label']}: {', '.join(shares)}")
@@ -202,12 +211,28 @@ def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
         if len(not_used) > _MOST_UNUSED:
             shown += f" and {len(not_used) - _MOST_UNUSED:,} more"
         lines.append(f"no features: {shown}")
-    names_of: dict[str, list[str]] = {}
-    for name, reason in result["problems"].items():
-        names_of.setdefault(reason, []).append(name)
-    for reason, names in list(names_of.items())[:_MOST_UNUSED]:
-        others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-        lines.append(f"  {names[0]}{others}: {reason}")
+    return lines + _problem_lines(result["problems"])
+
+
+def _devices_line(devices: dict[str, Any]) -> str:
+    """Return the line about devices and their records. devices: as of `_devices`."""
+    line = f"{devices['column']}: {counted(devices['count'], 'device')} with {devices['least']:,}"
+    if devices["least"] == devices["most"]:
+        return f"{line} records each"
+    return f"{line} to {devices['most']:,} records, the median is {devices['median']:,g}"
+
+
+def _problem_lines(problems: dict[str, str]) -> list[str]:
+    """Return why columns are no features, each reason once. problems: reasons by column."""
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in problems.items():
+        names_by_reason.setdefault(reason, []).append(name)
+    lines = []
+    for reason, names in list(names_by_reason.items())[:_MOST_UNUSED]:
+        columns = names[0]
+        if len(names) > 1:
+            columns += f" and {len(names) - 1:,} more"
+        lines.append(f"  {columns}: {reason}")
     return lines
 
 

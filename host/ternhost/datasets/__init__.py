@@ -95,8 +95,8 @@ TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 def task_of(name: str, selection: Selection = EVERYTHING) -> str:
     """Return the task that suits the labels of a data set.
 
-    name, selection: as of `load`. An unknown name counts as a classification; `load` refuses it later. Raises
-    UsageError for a table of the user's own that cannot be read.
+    name, selection: as of `load`. An unknown name counts as a classification; `load` refuses it
+    later. Raises UsageError for a table of the user's own that cannot be read.
     """
     kind, _, _ = name.partition(":")
     if kind in SOURCES:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from tern.wire import MAX_DIMENSION
 from ternhost.cache import cache_root
 from ternhost.errors import UsageError
 
@@ -317,6 +318,19 @@ def to_fixed(values: npt.ArrayLike) -> Fixed:
     if not np.isfinite(real).all():
         raise ValueError("a number is not finite")
     return np.rint(np.clip(real, -1, 1) * ONE).astype(np.int16)
+
+
+def are_whole(numbers: npt.NDArray[Any]) -> bool:
+    """Return whether all numbers of an array are whole."""
+    return bool((numbers == np.rint(numbers)).all())
+
+
+def are_class_numbers(labels: npt.NDArray[Any]) -> bool:
+    """Return whether labels, which are whole numbers, can be the numbers of classes.
+
+    These are small. As labels in [-1, 1] in Q1.14 they would all lie between 0 and 0.008.
+    """
+    return bool(((labels >= 0) & (labels < MAX_DIMENSION)).all())
 
 
 def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:

@@ -8,7 +8,6 @@ bounds -1 and 1 it is 2**-14 itself, so that such values are kept as they are.
 """
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import ColumnUnit, Fixed, Floats, expand
+from ternhost.datasets.number_style import NumberStyle
 from ternhost.datasets.reading import RawTable
 from ternhost.errors import UsageError
 
@@ -31,7 +31,7 @@ _LARGEST_STEP = (1 << 30) - 1  # the number of a step that a board can count
 _LARGEST_BOUND = Decimal("1e15")
 _FINEST_BOUND = -30  # the exponent of the last digit of a bound
 _MOST_SHOWN = 20  # categories in a message
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.A)
+_PLAIN_STYLE = NumberStyle()  # with a decimal point, and without groups of thousands
 
 
 class Steps(NamedTuple):
@@ -83,6 +83,11 @@ class Numeric:
         object.__setattr__(self, "high", _decimal(high, name))
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "computed", computed)
+        self._check_bounds()
+        self._check_steps()
+
+    def _check_bounds(self) -> None:
+        """Raise UsageError for bounds that are no interval, or too large or too fine."""
         for bound in (self.low, self.high):
             if not bound.is_finite() or abs(bound) > _LARGEST_BOUND:
                 raise UsageError(f"the bounds of {self.name} must be numbers below 1e15 in size")
@@ -92,6 +97,9 @@ class Numeric:
         if self.low >= self.high:
             text = f"the bounds of {self.name} are {self.low} and {self.high}"
             raise UsageError(f"{text}: low must be below high")
+
+    def _check_steps(self) -> None:
+        """Raise UsageError for bounds that boards cannot count to in 31 bits."""
         steps = self.steps
         largest = max(abs(steps.low), abs(steps.high))
         if largest > _LARGEST_STEP or max(steps.times, steps.per) > 10**_MOST_DIGITS:
@@ -105,16 +113,21 @@ class Numeric:
         return (self.name,)
 
     @property
+    def is_unscaled(self) -> bool:
+        """Whether the bounds are -1 and 1, which leave the values as they are."""
+        return self.low == -1 and self.high == 1
+
+    @property
     def column_unit(self) -> ColumnUnit | None:
         """What -1 and 1 stand for; None if they stand for themselves."""
-        if self.low == -1 and self.high == 1 and not self.unit:
+        if self.is_unscaled and not self.unit:
             return None
         return ColumnUnit(self.name, float(self.low), float(self.high), self.unit)
 
     @cached_property
     def steps(self) -> Steps:
         """How values are counted in steps."""
-        if self.low == -1 and self.high == 1:
+        if self.is_unscaled:
             return Steps(-ONE, ONE, ONE, 1)
         low, high = Fraction(self.low), Fraction(self.high)
         # The smallest power of ten for which there are not too many steps. A step this much below
@@ -253,6 +266,6 @@ def ordered(texts: Iterable[str]) -> tuple[str, ...]:
 def normal(text: str) -> str:
     """Return a text, and a number in its shortest form: "1" for "1.0"."""
     # float() takes texts that are codes rather than numbers, such as 1_0 and infinity.
-    if not _NUMBER.fullmatch(text):
+    if not _PLAIN_STYLE.is_plain(text):
         return text
     return f"{float(text):.17g}"

@@ -9,20 +9,20 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import Decimal
 from itertools import compress
 
 import numpy as np
 
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets.base import Floats
+from ternhost.datasets.base import Floats, are_whole
 from ternhost.datasets.columns import Categorical, Column, Numeric, normal, ordered
 from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, Schema
 from ternhost.datasets.schema_file import COLUMNS
 from ternhost.datasets.table_rows import MISSING
+from ternhost.datasets.times import look_like_times
 from ternhost.datasets.toml_text import text_of
 from ternhost.errors import UsageError
 from ternhost.options import shown
@@ -82,11 +82,6 @@ _IS_TIME = "it seems to be a time"
 _IS_CONSTANT = "tern adds the constant 1 by itself"
 _IS_NUMBER = "it seems to number the records"
 _HAS_LEADING_ZERO = re.compile(r"0\d")  # of a code, such as 007, whose zeros are a part of it
-_DATES = re.compile(
-    r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))([T ].*)?"
-    r"|(?:\d{1,2}[-/ ][A-Za-z]{3,9}[-/ ]\d{2,4}|[A-Za-z]{3,9} \d{1,2}, \d{4})( .*)?"
-    r"|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}"
-)
 
 
 @dataclass
@@ -156,7 +151,26 @@ def propose(table: RawTable, label: str = "") -> Proposal:
 
 def _proposal(draft: _Draft) -> Proposal:
     """Return the schema of a draft, with its comments."""
-    notes = draft.notes
+    schema = Schema(
+        tuple(draft.columns),
+        label=draft.label,
+        missing=draft.missing,
+        rows_with_missing=LEAVE_OUT if _has_complete_rows(draft) else MIDDLE,
+        leave_out=tuple(draft.reasons),
+        name=draft.table.name,
+    )
+    notes = {**draft.notes, **_notes_above_columns(draft, schema)}
+    usual_reasons = (_IS_DEVICE, _IS_TIME, _IS_CONSTANT, _IS_NUMBER)
+    problems = {}
+    for name, reason in draft.reasons.items():
+        if reason not in usual_reasons:
+            problems[name] = reason
+    return Proposal(schema, notes, problems)
+
+
+def _notes_above_columns(draft: _Draft, schema: Schema) -> dict[tuple[str, ...], list[str]]:
+    """Return the comments at the beginning of the file and at its keys, by key."""
+    notes: dict[tuple[str, ...], list[str]] = {}
     notes[()] = [
         f"What the columns of {draft.table.name} mean to tern. It is a proposal: please edit it.",
         "Bounds and categories marked `computed = true` come from the records, and are not",
@@ -167,12 +181,10 @@ def _proposal(draft: _Draft) -> Proposal:
     notes[("label",)] = [
         "The column that a model predicts. If there is nothing to predict, delete the line:"
     ]
-    schema_label = draft.label
-    label_column = next((each for each in draft.columns if each.name == draft.label), None)
-    if isinstance(label_column, Categorical) and len(label_column.categories) > 2:
+    if len(schema.classes) > 2:
         notes[("positive",)] = [
             "A model of two classes needs the one that is +1; the others are the rest:",
-            f"positive = {text_of(label_column.categories[0])}",
+            f"positive = {text_of(schema.classes[0])}",
         ]
     if draft.device:
         notes[("device",)] = [
@@ -195,20 +207,7 @@ def _proposal(draft: _Draft) -> Proposal:
             "Columns that are no features:",
             *(f"  {name}: {reason}" for name, reason in draft.reasons.items()),
         ]
-    schema = Schema(
-        tuple(draft.columns),
-        label=schema_label,
-        missing=draft.missing,
-        rows_with_missing=LEAVE_OUT if _has_complete_rows(draft) else MIDDLE,
-        leave_out=tuple(draft.reasons),
-        name=draft.table.name,
-    )
-    problems = {
-        name: reason
-        for name, reason in draft.reasons.items()
-        if reason not in (_IS_DEVICE, _IS_TIME, _IS_CONSTANT, _IS_NUMBER)
-    }
-    return Proposal(schema, notes, problems)
+    return notes
 
 
 def _has_complete_rows(draft: _Draft) -> bool:
@@ -225,14 +224,11 @@ def _has_complete_rows(draft: _Draft) -> bool:
 def _missing_texts(table: RawTable) -> tuple[str, ...]:
     """Return the texts of a table that seem to stand for a missing value; the empty one always."""
     found = [""]
-    words: Counter[str] = Counter()
-    signs: set[str] = set()
     for name in table.columns:
-        texts = set(table.texts(name))
-        if "+" in texts:
-            signs.add("-")  # is the other category there
-        words.update({text for text in texts if text.lower() in MISSING})
-    found += [word for word in words if word and word not in signs]
+        marks = {text for text in table.texts(name) if text.lower() in MISSING}
+        found += sorted(marks.difference(found))
+    if any("+" in table.texts(name) for name in table.columns):
+        found = [mark for mark in found if mark != "-"]  # which is the other category there
     sentinels: set[float] = set()
     usual: set[float] = set()
     for name in table.columns:
@@ -253,26 +249,31 @@ def _sentinels(numbers: Floats) -> tuple[set[float], set[float]]:
     different ones, such as one in which no measurement is there.
     """
     known = np.unique(numbers[~np.isnan(numbers)])
+    fewest = max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
     chosen, undecided = set(), set()
     for value, others in ((known[0], known[1:]), (known[-1], known[:-1])):
-        is_usual = value == np.rint(value) and abs(value) >= _LEAST_SENTINEL
-        is_usual = is_usual and (value < 0 or set(f"{value:.0f}") == {"9"})
+        if not _has_form_of_sentinel(value):
+            continue
         if not len(others):
-            if is_usual:
-                undecided.add(float(value))
+            undecided.add(float(value))
+            continue
+        if (numbers == value).sum() < fewest:
             continue
         with np.errstate(over="ignore"):  # of numbers such as 1e308 and -1e308
             width = others[-1] - others[0]
             gap = np.abs(others - value).min()
-        count = int((numbers == value).sum())
-        is_often = count >= max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
-        if not is_usual or not is_often:
-            continue
         if gap > width and len(known) >= _FEWEST_NUMBERS:
             chosen.add(float(value))
         elif gap > _APART * width:
             undecided.add(float(value))
     return chosen, set(known.tolist()) - chosen - undecided
+
+
+def _has_form_of_sentinel(value: float) -> bool:
+    """Return whether a number looks like one that stands for missing ones: -200, or 9999."""
+    is_large_and_whole = value == np.rint(value) and abs(value) >= _LEAST_SENTINEL
+    has_nines_only = set(f"{value:.0f}") == {"9"}
+    return bool(is_large_and_whole and (value < 0 or has_nines_only))
 
 
 def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> Floats | None:
@@ -306,11 +307,16 @@ def _find_device_and_time(draft: _Draft) -> None:
         if not draft.device and words & _DEVICE_NAMES and repeats:
             draft.device = name
             draft.reasons[name] = _IS_DEVICE
-        elif _are_times(table.texts(name)) or (
-            _key(name) in _TIME_NAMES and _mostly_rises(draft, name)
-        ):
+        elif _is_time(draft, name):
             draft.reasons[name] = _IS_TIME
             draft.time = draft.time or name
+
+
+def _is_time(draft: _Draft, name: str) -> bool:
+    """Return whether a column seems to be a time: by its cells, or by its name and its order."""
+    if look_like_times(draft.table.texts(name)):
+        return True
+    return _key(name) in _TIME_NAMES and _mostly_rises(draft, name)
 
 
 def _mostly_rises(draft: _Draft, name: str) -> bool:
@@ -320,26 +326,6 @@ def _mostly_rises(draft: _Draft, name: str) -> bool:
         return True
     changes = np.diff(numbers[~np.isnan(numbers)])
     return int((changes < 0).sum()) <= _MOST_DECREASES * len(changes)
-
-
-def _are_times(texts: Sequence[str]) -> bool:
-    """Return whether texts look like dates or times of day, by the first ones that are there."""
-    first_ones = [text for text in texts if text][:100]
-    return bool(first_ones) and all(map(_is_time, first_ones))
-
-
-def _is_time(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        pass
-    else:
-        return False  # 12.30 is a number
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return _DATES.fullmatch(text) is not None
-    return True
 
 
 def _guessed_label(draft: _Draft) -> str:
@@ -360,18 +346,25 @@ def _unnamed_classes(draft: _Draft, names: Sequence[str]) -> list[str]:
 
     In such tables classes come last, or they are the only texts, or numbers in the first column.
     """
-    texts: list[str] = []
-    numbers: list[str] = []
+    of_texts: list[str] = []
+    of_numbers: list[str] = []
     for name in names:
-        if isinstance(_column_of(draft, name, is_label=True), Categorical):
-            is_text = draft.numbers(name) is None
-            (texts if is_text else numbers).append(name)
-    last = list(names[-1:])
-    if last in (texts[-1:], numbers[-1:]):
-        return last
-    if len(texts) == 1:
-        return texts
-    return [name for name in names[:1] if name in numbers and not texts]
+        if not isinstance(_column_of(draft, name, is_label=True), Categorical):
+            continue
+        if draft.numbers(name) is None:
+            of_texts.append(name)
+        else:
+            of_numbers.append(name)
+    classes = of_texts + of_numbers
+    if not classes:
+        return []
+    if names[-1] in classes:
+        return [names[-1]]
+    if len(of_texts) == 1:
+        return of_texts
+    if not of_texts and names[0] in of_numbers:
+        return [names[0]]
+    return []
 
 
 # Columns
@@ -394,26 +387,35 @@ def _column_of(draft: _Draft, name: str, *, is_label: bool) -> Column | str:
     """Return what a column of the table is, or the reason why it cannot be a feature or a label."""
     texts = _present(draft, name)
     reason = _reason_against(name, texts, is_label=is_label)
-    absent = len(draft.table) - len(texts)
-    if not reason and not is_label and absent > len(draft.table) / 2:
-        reason = f"it is missing in {absent:,} of {len(draft.table):,} rows"
     if reason:
         return reason
+    absent = len(draft.table) - len(texts)
+    if not is_label and absent > len(draft.table) / 2:
+        return f"it is missing in {absent:,} of {len(draft.table):,} rows"
     numbers = draft.numbers(name)
     try:
         if numbers is None:
             column = _of_texts(name, texts, is_label=is_label)
-            if isinstance(column, str):
-                return _why_no_numbers(draft, name, texts) or column
-            return column
-        column = _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
-        has_codes = any(map(_HAS_LEADING_ZERO.match, texts))
-        are_different = len(set(map(normal, texts))) == len(set(texts))
-        if isinstance(column, Categorical) and has_codes and are_different:
-            return Categorical(name, ordered(texts), computed=True)
-        return column
+        else:
+            column = _of_numbers(name, numbers[~np.isnan(numbers)], is_label=is_label)
+            if isinstance(column, Categorical) and _are_codes(texts):
+                return Categorical(name, ordered(texts), computed=True)
     except UsageError as error:
         return error.message
+    if isinstance(column, str):
+        return _why_no_numbers(draft, name, texts) or column
+    return column
+
+
+def _are_codes(texts: Sequence[str]) -> bool:
+    """Return whether numbers are codes such as 007, whose zeros are a part of them.
+
+    They are not if a number is written in two ways, such as 7 and 07.
+    """
+    has_leading_zero = any(map(_HAS_LEADING_ZERO.match, texts))
+    distinct = set(texts)
+    are_different = len(set(map(normal, distinct))) == len(distinct)
+    return has_leading_zero and are_different
 
 
 def _why_no_numbers(draft: _Draft, name: str, texts: Sequence[str]) -> str:
@@ -465,7 +467,7 @@ def _count_up(texts: Sequence[str]) -> bool:
 
 def _of_numbers(name: str, numbers: Floats, *, is_label: bool) -> Column:
     """Return a column of these numbers: the classes of a label, or an amount with round bounds."""
-    if is_label and _are_class_numbers(numbers):
+    if is_label and _seem_to_be_classes(numbers):
         classes = tuple(f"{number:.0f}" for number in np.unique(numbers))
         return Categorical(name, classes, computed=True)
     low, high = _round_bounds(float(numbers.min()), float(numbers.max()))
@@ -483,13 +485,13 @@ def _of_texts(name: str, texts: Sequence[str], *, is_label: bool) -> Column | st
     return Categorical(name, distinct, computed=True)
 
 
-def _are_class_numbers(numbers: Floats) -> bool:
+def _seem_to_be_classes(numbers: Floats) -> bool:
     """Return whether the numbers of a label seem to be those of classes."""
     distinct = np.unique(numbers)
-    is_whole = bool((distinct == np.rint(distinct)).all())
-    is_whole = is_whole and np.abs(distinct).max(initial=0) < _MOST_CLASS
+    if not are_whole(distinct) or np.abs(distinct).max(initial=0) >= _MOST_CLASS:
+        return False
     are_repeated = len(numbers) >= _FEWEST_A_CATEGORY * len(distinct)
-    return is_whole and 2 <= len(distinct) <= _MOST_CLASSES and are_repeated
+    return are_repeated and 2 <= len(distinct) <= _MOST_CLASSES
 
 
 def _round_bounds(least: float, most: float) -> tuple[Decimal, Decimal]:
@@ -510,27 +512,37 @@ def _plain(number: Decimal) -> Decimal:
 def _notes_of(draft: _Draft, column: Column) -> list[str]:
     """Return the comment above a column: what was seen in the records."""
     texts = _present(draft, column.name)
-    missing = len(draft.table) - len(texts)
     if isinstance(column, Categorical):
-        counts = Counter(texts)
-        parts = [f"{text} {count:,}" for text, count in counts.most_common(_MOST_SHOWN)]
-        if len(counts) > _MOST_SHOWN:
-            parts.append("...")
-        seen = f"seen: {', '.join(parts)}"
+        seen = _seen_categories(texts)
         if column.name == draft.label:
             seen = f"the label; {seen}"
     else:
         numbers = draft.numbers(column.name)
         assert numbers is not None
-        seen = f"seen: {np.nanmin(numbers):g} to {np.nanmax(numbers):g}"
-        distinct = np.unique(numbers[~np.isnan(numbers)])
-        is_whole = bool((distinct == np.rint(distinct)).all())
-        if is_whole and 2 < len(distinct) <= _MOST_CODES:
-            codes = text_of([f"{code:.0f}" for code in distinct])
-            seen += f"; if these are codes, and not amounts: categories = {codes}"
+        seen = _seen_numbers(numbers[~np.isnan(numbers)])
+    missing = len(draft.table) - len(texts)
     if missing:
         seen += f"; {missing:,} missing"
     return [seen]
+
+
+def _seen_categories(texts: Sequence[str]) -> str:
+    """Return in words which texts occur, and how often: the most frequent ones."""
+    counts = Counter(texts)
+    parts = [f"{text} {count:,}" for text, count in counts.most_common(_MOST_SHOWN)]
+    if len(counts) > _MOST_SHOWN:
+        parts.append("...")
+    return f"seen: {', '.join(parts)}"
+
+
+def _seen_numbers(numbers: Floats) -> str:
+    """Return in words which numbers occur, and what to write if a few of them are codes."""
+    seen = f"seen: {numbers.min():g} to {numbers.max():g}"
+    distinct = np.unique(numbers)
+    if are_whole(distinct) and 2 < len(distinct) <= _MOST_CODES:
+        codes = text_of([f"{code:.0f}" for code in distinct])
+        seen += f"; if these are codes, and not amounts: categories = {codes}"
+    return seen
 
 
 def _fit_a_record(draft: _Draft) -> None:

@@ -85,15 +85,15 @@ class NumericUse:
 
     column: Numeric
     missing: int
-    least: float
-    most: float
-    below: float
-    at_low: float
-    at_high: float
-    above: float
-    steps: int
-    distinct: int
-    middle: int
+    least: float = math.nan
+    most: float = math.nan
+    below: float = 0.0
+    at_low: float = 0.0
+    at_high: float = 0.0
+    above: float = 0.0
+    steps: int = 0
+    distinct: int = 0
+    middle: int = 0
 
     def summary(self) -> dict[str, Any]:
         """Return the use for JSON."""
@@ -146,8 +146,7 @@ def use_of(table: RawTable, column: Column, missing: Sequence[str]) -> Use:
     known = values[~np.isnan(values)]
     missing_count = len(values) - len(known)
     if not len(known):
-        nothing = math.nan
-        return NumericUse(column, missing_count, nothing, nothing, 0, 0, 0, 0, 0, 0, 0)
+        return NumericUse(column, missing_count)
     low, high = float(column.low), float(column.high)
     features = column.scale(known).astype(np.int64)
     first, last = np.quantile(features, _MIDDLE)
@@ -190,36 +189,50 @@ def findings_of(records: OwnData, uses: Sequence[Use]) -> list[Finding]:
 
 def _of_numbers(records: OwnData, use: NumericUse) -> Iterator[Finding]:
     """Yield what is found about a numeric column: at most one thing."""
-    column, schema = use.column, records.schema
+    name = use.column.name
     if math.isnan(use.least):
         return
-    name = column.name
-    place = schema.line_of(name, "low")
-    remedy = f"bounds nearer to the values, which are {use.least:g} to {use.most:g}, show more"
-    if not schema.text:
-        place = f"{records.table.name}, column {name}"
-        remedy = f"'tern data describe {records.table.name}' writes a schema with bounds for it"
     if use.steps < _FEW:
-        text = f"{name} uses {use.steps:,} of {STEPS:,} steps: {remedy}"
-        if use.least == use.most:
-            text = f"{name} is {use.least:g} in every record, and tells nothing: leave it out"
-        yield Finding(FEW_STEPS, name, place, text)
+        yield Finding(
+            FEW_STEPS, name, _place_of_bound(records, name, "low"), _few_steps(records, use)
+        )
         return
     is_flag = use.distinct == 2 and not use.below and not use.above
+    if is_flag:
+        return
     at_ends = (
         ("low", "at or below the low bound", use.below + use.at_low),
         ("high", "at or above the high bound", use.above + use.at_high),
     )
     for key, words, share in at_ends:
-        if share > _AT_ONE_END and not is_flag:
-            if schema.text:
-                place = schema.line_of(name, key)
+        if share > _AT_ONE_END:
             text = f"{100 * share:.1f} % of {name} are {words}: use another bound"
-            yield Finding(ONE_END, name, place, text)
+            yield Finding(ONE_END, name, _place_of_bound(records, name, key), text)
             return
-    if use.middle < _NARROW and not is_flag:
+    if use.middle < _NARROW:
         text = f"98 % of {name} lie within {use.middle:,} of {STEPS:,} steps: use narrower bounds"
-        yield Finding(NARROW, name, place, text)
+        yield Finding(NARROW, name, _place_of_bound(records, name, "low"), text)
+
+
+def _place_of_bound(records: OwnData, column: str, key: str) -> str:
+    """Return where the user can change a bound; the column itself if no file has the schema.
+
+    key: "low" or "high".
+    """
+    if not records.schema.text:
+        return f"{records.table.name}, column {column}"
+    return records.schema.line_of(column, key)
+
+
+def _few_steps(records: OwnData, use: NumericUse) -> str:
+    """Return the sentence about a column that uses few steps, with what to do about it."""
+    name = use.column.name
+    if use.least == use.most:
+        return f"{name} is {use.least:g} in every record, and tells nothing: leave it out"
+    remedy = f"bounds nearer to the values, which are {use.least:g} to {use.most:g}, show more"
+    if not records.schema.text:
+        remedy = f"'tern data describe {records.table.name}' writes a schema with bounds for it"
+    return f"{name} uses {use.steps:,} of {STEPS:,} steps: {remedy}"
 
 
 def _of_classes(schema: Schema, use: CategoricalUse) -> Iterator[Finding]:
@@ -312,11 +325,13 @@ def of_run(data: str, selection: Selection) -> list[Finding]:
     table = records.whole
     if len(table) > _MOST_ROWS:
         table = table.rows(np.linspace(0, len(table) - 1, _MOST_ROWS).astype(np.int64))
+    schema = records.schema
     uses = []
-    for column in records.schema.columns:
-        is_label = column.name == records.schema.label
-        of_all_rows = is_label and isinstance(column, Categorical)
-        uses.append(use_of(records.whole if of_all_rows else table, column, records.schema.missing))
+    for column in schema.columns:
+        judged = table
+        if column.name == schema.label and isinstance(column, Categorical):
+            judged = records.whole  # since a class may be rare
+        uses.append(use_of(judged, column, schema.missing))
     return findings_of(records, uses)
 
 

@@ -203,10 +203,19 @@ def _categories(values: Any) -> tuple[str, ...]:
     declared = getattr(dtype, "categories", None)
     if declared is not None and hasattr(declared, "tolist"):
         return tuple(cell_of(category) for category in declared.tolist())
-    is_bool = str(dtype).lower() in ("bool", "boolean")
-    if dtype is None and isinstance(values, list | tuple):
-        is_bool = len(values) > 0 and all(isinstance(value, bool) for value in values)
-    return (FALSE, TRUE) if is_bool else ()
+    if _has_only_bools(values):
+        return (FALSE, TRUE)
+    return ()
+
+
+def _has_only_bools(values: Any) -> bool:
+    """Return whether a column holds bools, by its type, or in a list by its values."""
+    dtype = getattr(values, "dtype", None)
+    if dtype is not None:
+        return str(dtype).lower() in ("bool", "boolean")
+    if not isinstance(values, list | tuple):
+        return False
+    return len(values) > 0 and all(isinstance(value, bool) for value in values)
 
 
 def _are_numbers(texts: Sequence[str]) -> bool:

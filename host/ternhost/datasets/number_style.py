@@ -100,12 +100,15 @@ class NumberStyle:
         plain = self.plain(text) or NumberStyle().plain(text)
         if plain is None or not plain.lstrip("+-").replace(POINT, "").isdecimal():
             return ""
-        whole, _, part = plain.lstrip("+-").partition(POINT)
+        whole, _, decimals = plain.lstrip("+-").partition(POINT)
+        whole = whole.lstrip("0") or "0"
+        decimals = decimals.rstrip("0")
         sign = "-" if plain.startswith("-") else r"\+?"
         mark = re.escape(self.decimal)
-        part = part.rstrip("0")
-        ending = f"{mark}{part}0*" if part else f"(?:{mark}0*)?"
-        return f"{sign}0*{whole.lstrip('0') or '0'}{ending}"
+        ending = f"(?:{mark}0*)?"
+        if decimals:
+            ending = f"{mark}{decimals}0*"
+        return f"{sign}0*{whole}{ending}"
 
     def values(self, cells: Sequence[str]) -> Floats | None:
         """Return the numbers in cells; None if a cell has none, or one that is not finite.
@@ -170,6 +173,21 @@ def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
     1.234 in others, since tables have semicolons where commas are decimal marks.
     """
     texts = ["\n".join(cells) for cells in columns]  # in which marks are found quickly
+    decimal = _decimal_mark(columns, texts, separator)
+    for style in _GROUPED:
+        if style.decimal != decimal:
+            continue
+        for cells, text in zip(columns, texts, strict=True):
+            if style.thousands in text and any(map(style.is_grouped, cells)):
+                return style
+    return NumberStyle(decimal)
+
+
+def _decimal_mark(columns: Sequence[Sequence[str]], texts: Sequence[str], separator: str) -> str:
+    """Return the decimal mark for which most cells speak; a cell such as 1,234 has no vote.
+
+    columns, separator: as of `style_of`. texts: for each column, all its cells.
+    """
     votes = Counter[str]()  # for either decimal mark
     has_open_commas = False
     enough = max(_ENOUGH, _ENOUGH_VOTES // max(1, len(columns)))
@@ -186,17 +204,11 @@ def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
                 votes_of_column += 1
             if votes_of_column == enough:
                 break
-    if votes[COMMA] == votes[POINT]:
-        decimal = COMMA if has_open_commas and separator != COMMA else POINT
-    else:
-        decimal = max(votes, key=votes.__getitem__)
-    for style in _GROUPED:
-        if style.decimal != decimal:
-            continue
-        for cells, text in zip(columns, texts, strict=True):
-            if style.thousands in text and any(map(style.is_grouped, cells)):
-                return style
-    return NumberStyle(decimal)
+    if votes[COMMA] != votes[POINT]:
+        return max(votes, key=votes.__getitem__)
+    if has_open_commas and separator != COMMA:
+        return COMMA
+    return POINT
 
 
 def _decimal_beside_groups(cells: Sequence[str], text: str) -> str:

@@ -18,15 +18,20 @@ _HINT = "such as devices:29, or devices:29:3 for labels of 3 classes"
 
 
 class DeviceRecords(NamedTuple):
-    """What the host knows of records that are on the devices alone."""
+    """What the host knows of records that are on the devices alone.
 
-    features: int  # of a record, the constant included
-    classes: int | None  # that labels tell apart, if they are numbers of classes, from 0
-    task: str = (
-        CLASSIFICATION  # that suits the labels: one of CLASSIFICATION, REGRESSION and MULTICLASS
-    )
-    feature_names: tuple[str, ...] = ()  # the constant's is the first; empty if they have none
-    class_names: tuple[str, ...] = ()  # as of Dataset
+    - features: how many a record has, the constant included
+    - classes: how many labels tell apart, if they are numbers of classes, from 0; else None
+    - task: what suits the labels: one of CLASSIFICATION, REGRESSION and MULTICLASS
+    - feature_names: the constant's is the first; empty if they have none
+    - class_names: as of `Dataset.classes`
+    """
+
+    features: int
+    classes: int | None
+    task: str = CLASSIFICATION
+    feature_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
 
 def parse(data: str) -> DeviceRecords | None:

@@ -27,6 +27,8 @@ from ternhost.datasets.base import (
     Floats,
     Indices,
     Table,
+    are_class_numbers,
+    are_whole,
     held_out,
     to_fixed,
 )
@@ -84,34 +86,25 @@ class OwnData:
         classes: whether labels are the numbers of the classes; without it, labels of two classes
         are -1 and 1. Raises UsageError if models cannot be trained on them.
         """
-        schema, name = self.schema, self.table.name
+        schema = self.schema
         column = schema.label_column
         if column is None or self.labels is None:
             text = f"{schema.name} names no label, so that there is nothing to learn"
             raise UsageError(text, 'add label = "COLUMN", or use: tern collect')
         task = MULTICLASS
-        class_names = schema.classes
         if isinstance(column, Numeric):
             task = REGRESSION
-            if classes:
-                text = (
-                    f"softmax regression predicts classes, and the label {column.name} is a number"
-                )
-                raise UsageError(text, "leave out --model softmax, or give the label categories")
-        share = self.selection.held_out or schema.held_out or _HELD_OUT
-        judging = held_out(len(self.labels), share)
-        if judging.all() or not judging.any():
-            left = "to learn from" if judging.all() else "to judge a model with"
-            text = f"{name} has {len(judging)} records, of which --held-out {share:g} leaves none {left}"
-            raise UsageError(text, "use another share, or more records")
+        if task == REGRESSION and classes:
+            text = f"softmax regression predicts classes, and the label {column.name} is a number"
+            raise UsageError(text, "leave out --model softmax, or give the label categories")
         dataset = Dataset(
-            name=name,
+            name=self.table.name,
             task=task,
             feature_names=self.feature_names,
             features=self.features,
             labels=self.labels,
-            held_out=judging,
-            classes=class_names,
+            held_out=self._held_out(),
+            classes=schema.classes,
             owners=self.owners,
             owner_names=self.owner_names,
             label_unit=column.column_unit,
@@ -120,6 +113,17 @@ class OwnData:
         if task == REGRESSION or classes:
             return dataset
         return dataset.against_rest(self.positive)
+
+    def _held_out(self) -> npt.NDArray[np.bool_]:
+        """Return which records judge models (n). Raises UsageError if all do, or none."""
+        share = self.selection.held_out or self.schema.held_out or _HELD_OUT
+        name = self.table.name
+        judging = held_out(len(self.table), share)
+        if judging.all() or not judging.any():
+            left = "to learn from" if judging.all() else "to judge a model with"
+            text = f"{name} has {len(judging)} records, of which --held-out {share:g} leaves none {left}"
+            raise UsageError(text, "use another share, or more records")
+        return judging
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -165,16 +169,22 @@ class OwnData:
 
     def attributes(self) -> Table:
         """Return all columns, the label's among them, as a table for collecting."""
-        numeric = [column for column in self.schema.columns if isinstance(column, Numeric)]
-        categorical = [column for column in self.schema.columns if isinstance(column, Categorical)]
-        missing = self.schema.missing
-        columns = [column.scale(self.table.numbers(column.name, missing)) for column in numeric]
-        codes = [_codes(self.table, column, self.schema) for column in categorical]
-        count = len(self.table)
+        table = self.table
+        numeric: list[Numeric] = []
+        scaled = [np.zeros((len(table), 0), np.int16)]  # as there may be no column of numbers
+        categorical: list[Categorical] = []
+        codes = []
+        for column in self.schema.columns:
+            if isinstance(column, Categorical):
+                categorical.append(column)
+                codes.append(_codes(table, column, self.schema))
+            else:
+                numeric.append(column)
+                scaled.append(_features(table, column, self.schema))
         return Table(
-            name=self.table.name,
+            name=table.name,
             numeric_names=tuple(column.name for column in numeric),
-            numeric=np.stack(columns, axis=1) if columns else np.zeros((count, 0), np.int16),
+            numeric=np.concatenate(scaled, axis=1),
             categorical_names=tuple(column.name for column in categorical),
             codes=np.stack(codes, axis=1) if codes else None,
             categories=tuple(column.categories for column in categorical),
@@ -241,8 +251,9 @@ def is_of_a_board(table: RawTable) -> bool:
     Its features are called x0, x1 and so on, and then there is a label.
     """
     *names, label = table.columns
-    has_names = names == [f"x{number}" for number in range(len(names))]
-    return table.has_header and bool(names) and has_names and label in (LABEL, CLASS_CODE)
+    expected = [f"x{number}" for number in range(len(names))]
+    has_names = len(names) > 0 and names == expected
+    return table.has_header and has_names and label in (LABEL, CLASS_CODE)
 
 
 def of_table(
@@ -256,9 +267,29 @@ def of_table(
     if schema is None:
         schema = plain_schema(table, selection, label)
     _require_columns(table, schema)
-    whole = table
-    by, time = selection.by or schema.device, selection.time or schema.time
-    table = _without_missing(whole, schema, by, time)
+    by = selection.by or schema.device
+    time = selection.time or schema.time
+    used = _without_missing(table, schema, by, time)
+    owners, owner_names = _owners(used, by)
+    own = OwnData(
+        table=used,
+        schema=schema,
+        selection=selection,
+        features=_all_features(used, schema, has_constant=has_constant),
+        labels=_labels(used, schema),
+        owners=owners,
+        owner_names=owner_names,
+        whole=table,
+        has_constant=has_constant,
+    )
+    return _ordered(own, time)
+
+
+def _all_features(table: RawTable, schema: Schema, *, has_constant: bool) -> Fixed:
+    """Return the features of a table's rows (n x d). Raises UsageError if they are too many.
+
+    has_constant: whether the constant 1 comes first, before the features of the columns.
+    """
     columns = []
     if has_constant:
         columns.append(np.full((len(table), 1), ONE, np.int16))
@@ -268,19 +299,7 @@ def of_table(
     if schema.label and features.shape[1] > MAX_DIMENSION:
         text = f"{table.name} has {features.shape[1]} features, the constant included"
         raise UsageError(text, f"a device holds at most {MAX_DIMENSION}: leave columns out")
-    owners, owner_names = _owners(table, by)
-    own = OwnData(
-        table=table,
-        schema=schema,
-        selection=selection,
-        features=features,
-        labels=_labels(table, schema),
-        owners=owners,
-        owner_names=owner_names,
-        whole=whole,
-        has_constant=has_constant,
-    )
-    return _ordered(own, time)
+    return features
 
 
 def _require_columns(table: RawTable, schema: Schema) -> None:
@@ -372,11 +391,12 @@ def public_features_by(schema: Schema, table: RawTable, *, constant: bool) -> Fi
     Rows with a missing value are left out, or get the middle of the bounds, as the schema says.
     Raises UsageError for a value beyond the bounds -1 and 1, which mean that values are scaled.
     """
-    for column in schema.features:
-        if isinstance(column, Numeric) and column.low == -1 and column.high == 1:
-            _in_range(table, column.name)
-    features = of_table(table, without_label(schema)).features
-    return features if constant else features[:, 1:]
+    of_features = without_label(schema)
+    require_in_range(table, of_features)
+    features = of_table(table, of_features).features
+    if not constant:
+        return features[:, 1:]
+    return features
 
 
 def without_label(schema: Schema) -> Schema:
@@ -400,7 +420,7 @@ def require_in_range(table: RawTable, schema: Schema) -> None:
     Such columns are those of tables without a schema of their own.
     """
     for column in schema.columns:
-        if isinstance(column, Numeric) and (column.low, column.high) == (_MINUS_ONE, _ONE):
+        if isinstance(column, Numeric) and column.is_unscaled:
             _in_range(table, column.name, schema.missing)
 
 
@@ -433,10 +453,10 @@ def _plain_label(table: RawTable, name: str) -> Column:
         return Categorical(name, classes)
     if np.isin(numbers, (-1, 1)).all():
         return Categorical(name, ("-1", "1"))
-    is_whole = bool((numbers == np.rint(numbers)).all())
-    if is_whole and numbers.min() >= 0 and numbers.max() < MAX_DIMENSION:
-        counts_from_0 = name == CLASS_CODE or bool((numbers == 0).any())
-        first = 0 if counts_from_0 else 1
+    if are_whole(numbers) and are_class_numbers(numbers):
+        first = 1
+        if name == CLASS_CODE or (numbers == 0).any():
+            first = 0
         last = max(first + 1, int(numbers.max()))
         return Categorical(name, tuple(str(code) for code in range(first, last + 1)))
     _in_range(table, name)

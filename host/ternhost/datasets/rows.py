@@ -80,13 +80,15 @@ class RowForm:
         if array.dtype.kind in "bf":
             self._require_scaled(array)
             return to_fixed(array)
-        lowest, highest = (int(array.min()), int(array.max())) if array.size else (-ONE, ONE)
+        if not array.size:
+            return array.astype(np.int16)
+        lowest, highest = int(array.min()), int(array.max())
         if lowest >= -1 and highest <= 1:
             raise UsageError("whole numbers from -1 to 1 may be Q1.14 or not", f"give {_BOTH_WAYS}")
         if lowest < -ONE or highest > ONE:
             text = f"whole numbers from {lowest} to {highest} are no features in Q1.14"
             raise UsageError(text, f"give {_BOTH_WAYS}")
-        if self.has_constant and array.size and (array[:, 0] != ONE).any():
+        if self.has_constant and (array[:, 0] != ONE).any():
             text = "whole numbers may be Q1.14 or not: the constant, which comes first, is not"
             raise UsageError(f"{text} {ONE} in all rows", f"give {_BOTH_WAYS}")
         return array.astype(np.int16)
@@ -140,8 +142,8 @@ class RowForm:
         if are_whole:
             return self._of_whole_columns(arrays)
         for name, array in zip(needed, arrays, strict=True):
-            is_number = array.dtype.kind in "bf" or not array.size or np.abs(array).max() <= 1
-            if not is_number:
+            is_whole = array.dtype.kind in "iu"
+            if is_whole and np.abs(array).max(initial=0) > 1:
                 text = f"the column {name} has whole numbers beyond [-1, 1], and others have floats"
                 raise UsageError(text, f"give all columns in one way: {_BOTH_WAYS}")
         return self._complete(to_fixed(np.stack(arrays, axis=1).astype(np.float64)))

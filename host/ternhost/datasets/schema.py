@@ -57,6 +57,18 @@ class Schema:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a schema that contradicts itself, with the line to change."""
+        self._check_names()
+        if self.rows_with_missing not in (LEAVE_OUT, MIDDLE):
+            text = f"{self.place_of('rows_with_missing')}: rows_with_missing is neither of the two"
+            raise UsageError(text, f'rows_with_missing = "{LEAVE_OUT}", or = "{MIDDLE}"')
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise UsageError(f"{self.place_of('held_out')}: held_out must be above 0 and below 1")
+        self._check_positive()
+        self._check_features()
+        self._check_missing()
+
+    def _check_names(self) -> None:
+        """Raise UsageError for a column that is there twice or left out, and for no label column."""
         names = [column.name for column in self.columns]
         for name in names:
             if names.count(name) > 1:
@@ -69,14 +81,6 @@ class Schema:
         if self.label and self.label not in names:
             text = f"{self.place_of('label')}: the label {self.label} has no {_table(self.label)}"
             raise UsageError(text, f"one of: {', '.join(names)}; or add the table")
-        if self.rows_with_missing not in (LEAVE_OUT, MIDDLE):
-            text = f"{self.place_of('rows_with_missing')}: rows_with_missing is neither of the two"
-            raise UsageError(text, f'rows_with_missing = "{LEAVE_OUT}", or = "{MIDDLE}"')
-        if self.held_out is not None and not 0 < self.held_out < 1:
-            raise UsageError(f"{self.place_of('held_out')}: held_out must be above 0 and below 1")
-        self._check_positive()
-        self._check_features()
-        self._check_missing()
 
     def _check_positive(self) -> None:
         """Raise UsageError if the positive class is none; name it as its label's column does."""
@@ -110,14 +114,13 @@ class Schema:
     def _check_missing(self) -> None:
         """Raise UsageError if a category also stands for a missing value."""
         for column in self.columns:
-            if isinstance(column, Categorical):
-                for category in column.categories:
-                    if category in self.missing:
-                        place = self.line_of(column.name, "categories")
-                        text = (
-                            f"{place}: {category!r} is a category, and stands for a missing value"
-                        )
-                        raise UsageError(text, "delete it here, or from missing")
+            if not isinstance(column, Categorical):
+                continue
+            for category in column.categories:
+                if category in self.missing:
+                    place = self.line_of(column.name, "categories")
+                    text = f"{place}: {category!r} is a category, and stands for a missing value"
+                    raise UsageError(text, "delete it here, or from missing")
 
     @property
     def features(self) -> tuple[Column, ...]:
@@ -165,9 +168,14 @@ class Schema:
 
     @classmethod
     def beside(cls, table: Path) -> Self | None:
-        """Return the schema beside a table, my.toml beside my.csv; None if there is none."""
+        """Return the schema beside a table, my.toml beside my.csv; None if there is none.
+
+        Raises UsageError for a schema that is wrong.
+        """
         path = table.with_suffix(SUFFIX)
-        return cls.read(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        return cls.read(path)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -180,21 +188,21 @@ class Schema:
         """Return the schema in the text of a file. name: for messages. Raises UsageError."""
         return cls(**schema_file.fields_of(TomlText(name, text)), text=text, name=name)
 
-    def write(self, path: str | Path, notes: Notes = _NO_NOTES) -> None:
-        """Write or replace the file of the schema. Raises StorageError.
-
-        notes: lines of comments, as of `schema_file.lines_of`.
-        """
+    def write(self, path: str | Path) -> None:
+        """Write or replace the file of the schema. Raises StorageError."""
         with storage_errors("name a place that you may write to", path):
-            write_file(Path(path), self.toml(notes).encode())
+            write_file(Path(path), self.toml().encode())
 
     def toml(self, notes: Notes = _NO_NOTES) -> str:
         """Return the text of the file of the schema. notes: as of `schema_file.lines_of`."""
         values: dict[str, Any] = {}
         for each in fields(self):
+            if each.name not in schema_file.EXAMPLES:
+                continue
             value = getattr(self, each.name)
-            is_said = value != each.default or (bool(value) and (each.name,) in notes)
-            if each.name in schema_file.EXAMPLES and is_said:
+            has_comment = (each.name,) in notes
+            # A default needs no line, but for one that a comment explains.
+            if value != each.default or (value and has_comment):
                 values[each.name] = value
         return "\n".join([*schema_file.lines_of(values, self.columns, notes), ""])
 
@@ -221,8 +229,11 @@ class Schema:
 
         An example is "my.toml, line 1" for label.
         """
-        places = [self._file.where(key) for key in keys]
-        return next((place for place in places if place != self.name), self.name)
+        for key in keys:
+            place = self._file.where(key)
+            if place != self.name:
+                return place
+        return self.name
 
     def for_board(self) -> bytes:
         """Return the file columns.json of a board, whose program makes records by this schema."""

@@ -45,6 +45,7 @@ MEANINGS_OF_COLUMN = {
 }
 _NUMERIC_KEYS = ("low", "high", "unit", "computed")
 _CATEGORICAL_KEYS = ("categories", "computed")
+_EXAMPLE_OF_BOUND = {"low": "0", "high": "10"}
 _EXAMPLE_OF_COLUMN = 'low = 0 and high = 10, or categories = ["a", "b"]'
 
 Notes = Mapping[tuple[str, ...], Sequence[str]]  # lines of comments, by the keys that they precede
@@ -118,8 +119,9 @@ def _column(file: TomlText, name: str, entries: Mapping[str, Any]) -> Column:
     if is_categorical:
         categories = _texts(file, entries["categories"], *path, "categories")
         return _made(file, (*path, "categories"), lambda: Categorical(name, categories, computed))
-    bounds = [_bound(file, name, entries, key) for key in ("low", "high")]
-    return _made(file, (*path, "low"), lambda: Numeric(name, bounds[0], bounds[1], unit, computed))
+    low = _bound(file, name, entries, "low")
+    high = _bound(file, name, entries, "high")
+    return _made(file, (*path, "low"), lambda: Numeric(name, low, high, unit, computed))
 
 
 def _bound(file: TomlText, name: str, entries: Mapping[str, Any], key: str) -> Decimal:
@@ -128,7 +130,7 @@ def _bound(file: TomlText, name: str, entries: Mapping[str, Any], key: str) -> D
     if key not in entries:
         raise UsageError(f"{file.where(*path)}: {name} has no {key}", f"add {_EXAMPLE_OF_COLUMN}")
     if not _is_number(entries[key]):
-        raise _other_kind(file, entries[key], *path, example=f"{10 if key == 'high' else 0}")
+        raise _other_kind(file, entries[key], *path, example=_EXAMPLE_OF_BOUND[key])
     return Decimal(entries[key])
 
 
@@ -184,9 +186,9 @@ def _other_kind(file: TomlText, value: Any, *path: str, example: str = "") -> Us
 def lines_of(values: Mapping[str, Any], columns: Sequence[Column], notes: Notes) -> list[str]:
     """Return the lines of the file of a schema.
 
-    values: by their keys. columns: in their order. notes: lines
-    of comments, by the keys of what they stand above; those of (), which come first; and those of
-    a key or a column that is not there, at its place.
+    values: by their keys. columns: in their order. notes: lines of comments, by the keys of what
+    they stand above; those of (), which come first; and those of a key that has no value, at its
+    place.
     """
     lines = _comment(notes.get((), ()))
     for key in EXAMPLES:
@@ -194,18 +196,30 @@ def lines_of(values: Mapping[str, Any], columns: Sequence[Column], notes: Notes)
         if key in values:
             lines.append(f"{key} = {text_of(values[key])}")
     for column in columns:
-        lines += ["", *_comment(notes.get((COLUMNS, column.name), ()))]
-        lines.append(f"[{COLUMNS}.{key_text(column.name)}]")
-        if isinstance(column, Categorical):
-            lines.append(f"categories = {text_of(column.categories)}")
-        else:
-            lines += [f"low = {text_of(column.low)}", f"high = {text_of(column.high)}"]
-            if column.unit:
-                lines.append(f"unit = {text_of(column.unit)}")
-        if column.computed:
-            lines.append("computed = true")
+        lines.append("")
+        lines += _comment(notes.get((COLUMNS, column.name), ()))
+        lines += _lines_of_column(column)
+    return lines
+
+
+def _lines_of_column(column: Column) -> list[str]:
+    """Return the table of a column."""
+    lines = [f"[{COLUMNS}.{key_text(column.name)}]"]
+    if isinstance(column, Categorical):
+        lines.append(f"categories = {text_of(column.categories)}")
+    else:
+        lines.append(f"low = {text_of(column.low)}")
+        lines.append(f"high = {text_of(column.high)}")
+        if column.unit:
+            lines.append(f"unit = {text_of(column.unit)}")
+    if column.computed:
+        lines.append("computed = true")
     return lines
 
 
 def _comment(lines: Sequence[str]) -> list[str]:
-    return [f"# {visible(line)}" if line else "" for line in lines]
+    """Return lines as comments; an empty one stays empty."""
+    comment = []
+    for line in lines:
+        comment.append(f"# {visible(line)}" if line else "")
+    return comment

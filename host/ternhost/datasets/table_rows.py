@@ -65,19 +65,23 @@ def content_of(text: str, layout: Layout, path: Path, header: bool | None) -> Co
     head = list(itertools.islice(rows, _HEAD))
     if not head:
         raise _no_records(path)
-    (width, _), *_ = Counter(len(row.cells) for row in head).most_common(1)
+    widths = Counter(len(row.cells) for row in head)
+    width = max(widths, key=widths.__getitem__)
     used = max(used_width(row.cells) for row in head if len(row.cells) == width)
     table = _Columns(path, layout, width, least=used)
+    has_names = header
     if header is None:
         head = table.without_titles(head)
+        has_names = _is_header(head[0].cells, head[1:])
     names = None
-    if header or (header is None and _is_header(head[0].cells, head[1:])):
+    if has_names:
         row_of_names = head.pop(0)
         names = row_of_names.cells[:width]
         table.content.line_of_names = row_of_names.line
     elif header is None:
         names = _names_in_comment(rows.comment, layout, used)
-    table.least = used if names is None else used_width(names)
+    if names is not None:
+        table.least = used_width(names)
     table.take(itertools.chain(head, rows))
     if not table.content.lines:
         raise _no_records(path)
@@ -256,21 +260,24 @@ def _is_header(cells: Sequence[str], rows: Sequence[Row]) -> bool:
     They do if they are words above numbers. In a table of words alone they do if none of them comes
     again in its column.
     """
-    words_above_numbers = 0
-    numbers_above_numbers = 0
+    has_word_above_numbers = False
+    has_number = False
     comes_again = False
     for position, cell in enumerate(cells):
+        name = cell.strip()
         column = [row.cells[position] for row in rows if position < len(row.cells)]
         present = [other.strip() for other in column if not _is_missing(other)]
-        numbers = sum(map(is_number, present))
-        cell = cell.strip()
-        if present and numbers > _MOST * len(present) and not _is_missing(cell):
-            words_above_numbers += not is_number(cell)
-            numbers_above_numbers += is_number(cell)
-        comes_again = comes_again or (bool(cell) and cell in present)
-    if words_above_numbers or numbers_above_numbers:
-        return numbers_above_numbers == 0
-    return not comes_again and not any(is_number(cell.strip()) for cell in cells)
+        count_of_numbers = sum(map(is_number, present))
+        is_above_numbers = count_of_numbers > _MOST * len(present)
+        if is_number(name):
+            if is_above_numbers:
+                return False
+            has_number = True
+        elif is_above_numbers and not _is_missing(name):
+            has_word_above_numbers = True
+        if name and name in present:
+            comes_again = True
+    return has_word_above_numbers or not (comes_again or has_number)
 
 
 def _names_in_comment(comment: str, layout: Layout, count: int) -> list[str] | None:

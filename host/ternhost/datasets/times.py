@@ -1,6 +1,8 @@
 """Times in the cells of tables: numbers, ISO 8601, and dates and clocks as people write them."""
 
+import contextlib
 import itertools
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -36,6 +38,13 @@ _FORMS = (
     *_CLOCKS,
     *(f"{date} {clock}" for date, clock in itertools.product(_DATES, _CLOCKS)),
 )
+# What dates and times of day look like to a person, in more forms than those above.
+_LOOKS = re.compile(
+    r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))([T ].*)?"
+    r"|(?:\d{1,2}[-/ ][A-Za-z]{3,9}[-/ ]\d{2,4}|[A-Za-z]{3,9} \d{1,2}, \d{4})( .*)?"
+    r"|\d{1,2}([:.]\d{2}){2}|\d{1,2}:\d{2}"
+)
+_FIRST_ONES = 100  # texts that show what a column is
 _REMEDY = "write times as 2026-03-10 18:00, or as numbers"
 
 
@@ -55,10 +64,11 @@ def times_of(table: RawTable, column: str) -> Floats:
     if seconds is not None:
         return seconds
 
-    readings = {form: _parsed(texts, form) for form in _FORMS if _is_of(texts[0], form)}
-    complete = [seconds for seconds in readings.values() if seconds is not None]
+    possible_forms = [form for form in _FORMS if _is_of(texts[0], form)]
+    readings = [_parsed(texts, form) for form in possible_forms]
+    complete = [seconds for seconds in readings if seconds is not None]
     if not complete:
-        row = _first_other(texts, list(readings))
+        row = _first_other(texts, possible_forms)
         problem = "is no time in the form of the others"
         if row == 0:
             problem = "is in none of the forms of time that are known"
@@ -70,6 +80,24 @@ def times_of(table: RawTable, column: str) -> Floats:
             text = f"{table.name}, column {column}: in {shown(texts[0])}, the day or the month may be first"
             raise UsageError(text, _REMEDY)
     return complete[0]
+
+
+def look_like_times(texts: Sequence[str]) -> bool:
+    """Return whether texts look like dates or times of day, by the first ones that are there.
+
+    They may still be in a form that `times_of` refuses.
+    """
+    present = [text for text in texts if text]
+    first_ones = present[:_FIRST_ONES]
+    return bool(first_ones) and all(map(_looks_like_a_time, first_ones))
+
+
+def _looks_like_a_time(text: str) -> bool:
+    """Return whether a text looks like a date or a time of day, and is no number such as 12.30."""
+    with contextlib.suppress(ValueError):
+        float(text)
+        return False
+    return _iso([text]) is not None or _LOOKS.fullmatch(text) is not None
 
 
 def _iso(texts: Sequence[str]) -> Floats | None:

@@ -5,10 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ternhost import datasets
 from ternhost.datasets import REGRESSION, Dataset, Selection, in_memory, own, synthetic
+from ternhost.datasets.holdings import counts_of_owners
 from ternhost.datasets.selection import EVERYTHING
 from ternhost.errors import UsageError
 from ternhost.learn import judging
@@ -60,8 +59,7 @@ def _load(
 
 def owner_count(dataset: Dataset) -> int:
     """Return how many devices hold records to learn from, as the data set says."""
-    assert dataset.owners is not None
-    return len(np.unique(dataset.owners[dataset.training]))
+    return len(counts_of_owners(dataset, dataset.training))
 
 
 def in_words(data: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tern.wire import MAX_DIMENSION
+from ternhost.datasets.base import are_class_numbers
 from ternhost.errors import UsageError
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -31,8 +31,7 @@ def classes_in(labels: npt.NDArray[np.int16]) -> int | None:
     """
     if not labels.any():
         return None
-    are_class_numbers = bool(np.all((labels >= 0) & (labels < MAX_DIMENSION)))
-    if not are_class_numbers:
+    if not are_class_numbers(labels):
         return NUMBERS
     return max(2, int(labels.max()) + 1)
 
@@ -43,15 +42,15 @@ def keep(store: Store, first: int, last: int, classes: int | None) -> None:
     classes: the result of `classes_in`.
     """
     with store.transaction():
-        kept = []
+        ranges = []
         for begin, end, known in store.state(_STATE) or []:
             if begin < first:  # the part before these devices
-                kept.append([begin, min(end, first - 1), known])
+                ranges.append([begin, min(end, first - 1), known])
             if end > last:  # the part after them
-                kept.append([max(begin, last + 1), end, known])
+                ranges.append([max(begin, last + 1), end, known])
         if classes is not None:
-            kept.append([first, last, classes])
-        store.save_state({_STATE: sorted(kept)})
+            ranges.append([first, last, classes])
+        store.save_state({_STATE: sorted(ranges)})
 
 
 def require(store: Store, devices: Sequence[int] | npt.NDArray[Any], classes: int) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.api import arguments
+from ternhost.datasets import own
 from ternhost.errors import UsageError
 from ternhost.provision import keys
 from terntools.boards import device_records, member_options, program, update_command
@@ -124,17 +125,25 @@ def records(
     if not isinstance(clear, bool):
         raise UsageError("clear must be True or False")
     rows = None
-    if isinstance(add, np.ndarray):
-        is_table = add.ndim == 2 and np.issubdtype(add.dtype, np.integer)
-        if not is_table or (add.size and np.abs(add.astype(np.int64)).max() >= 1 << 15):
-            raise UsageError("add must have two dimensions, and integers of 16 bits")
-        rows = add.astype(np.int16)
-    elif add is not None:
-        path = arguments.path(add, "add")
-        if not Path(path).is_file():
-            raise UsageError(f"there is no file {path}", "give the path of a table")
-        rows = member_options.records_of_file(path)
+    if add is not None:
+        rows = _rows_of(add)
     place = None
     if output is not None:
         place = Path(arguments.path(output, "output"))
     return device_records.handle(name, rows, clear, place)
+
+
+def _rows_of(records: npt.NDArray[Any] | str | Path) -> npt.NDArray[np.int16]:
+    """Return records to put on a board as integers, the label last. Raises UsageError.
+
+    records: an array, or the path of a table, as of `records`.
+    """
+    if isinstance(records, np.ndarray):
+        is_table = records.ndim == 2 and np.issubdtype(records.dtype, np.integer)
+        if not is_table or np.abs(records.astype(np.int64)).max(initial=0) >= 1 << 15:
+            raise UsageError("add must have two dimensions, and integers of 16 bits")
+        return records.astype(np.int16)
+    path = arguments.path(records, "add")
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path}", "give the path of a table")
+    return own.load(path).records()

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result
+from ternhost.datasets import own
 from ternhost.errors import OK, DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
 from ternhost.reach.ports import names
 from ternhost.text import counted
-from terntools.boards import deploy, devices, member_options, records
+from terntools.boards import deploy, devices, records
 from terntools.boards.repl import FileProgress, Repl
 from terntools.terminal import Bar
 
@@ -141,7 +142,7 @@ def _run(args: argparse.Namespace) -> int:
     """
     new_rows = None
     if args.data:
-        new_rows = member_options.records_of_file(args.data)
+        new_rows = own.load(args.data).records()
     output = Path(args.output) if args.output else None
     with Bar("records") as bar:
         done = handle(args.board, new_rows, args.clear, output, bar.update)

@@ -14,7 +14,7 @@ import numpy as np
 from ternhost import datasets
 from ternhost.api import arguments
 from ternhost.command import add_option, print_line
-from ternhost.datasets import EVERYTHING, Selection
+from ternhost.datasets import Selection
 from ternhost.errors import UsageError
 from ternhost.options import Number, Option
 from ternhost.privacy.units import parse_unit
@@ -326,11 +326,6 @@ def _placeholder(args: argparse.Namespace | MemberOptions) -> Rows:
             hint="leave out --records; --most-records is the most that its program may collect",
         )
     return np.zeros((1, 2), np.int16)
-
-
-def records_of_file(path: str, selection: Selection = EVERYTHING) -> Rows:
-    """Read the records of a table, all of them, as devices hold them. Raises UsageError."""
-    return datasets.own.load(path, selection).records()
 
 
 def _broker(args: argparse.Namespace | MemberOptions) -> Broker | None:

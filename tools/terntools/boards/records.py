@@ -16,6 +16,7 @@ import numpy as np
 from tern import recorder, storage, wire
 from tern.fixed import ONE
 from ternhost.datasets import own
+from ternhost.datasets.base import are_class_numbers
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
 from ternhost.text import counted
@@ -157,16 +158,6 @@ def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
     return files
 
 
-def has_class_numbers(rows: Rows) -> bool:
-    """Return whether the labels of records on a board are numbers of classes.
-
-    A board does not say so. Numbers of classes are small integers, which as labels in [-1, 1] would
-    all lie between 0 and 0.008.
-    """
-    labels = rows[:, -1]
-    return bool(np.all((labels >= 0) & (labels < wire.MAX_DIMENSION)))
-
-
 def csv_of(rows: Rows) -> str:
     """Return records as CSV, as ternhost.datasets.own reads it: decimal numbers in [-1, 1].
 
@@ -174,7 +165,7 @@ def csv_of(rows: Rows) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    has_classes = has_class_numbers(rows)
+    has_classes = are_class_numbers(rows[:, -1])
     feature_names = [f"x{number}" for number in range(rows.shape[1] - 1)]
     writer.writerow([*feature_names, own.CLASS_CODE if has_classes else "label"])
     for row in rows.tolist():
