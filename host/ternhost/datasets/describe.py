@@ -17,11 +17,11 @@ import numpy as np
 from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import Floats, are_whole
 from ternhost.datasets.columns import Categorical, Column, Numeric, normal, ordered
+from ternhost.datasets.missing_marks import marks_of, numbers_if_all_are
 from ternhost.datasets.number_style import is_number
 from ternhost.datasets.reading import RawTable
 from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, Schema
 from ternhost.datasets.schema_file import COLUMNS
-from ternhost.datasets.table_rows import MISSING
 from ternhost.datasets.times import look_like_times
 from ternhost.datasets.toml_text import text_of
 from ternhost.errors import UsageError
@@ -68,12 +68,7 @@ _MOST_CLASS = 1e9  # the size of a number of a class
 _MOST_CODES = 10  # different whole numbers that may be codes of categories
 _FEWEST_A_CATEGORY = 2  # records, on average
 _PARTS = 10  # about as many parts of a round number are between bounds
-_SENTINEL_SHARE = 0.005  # of the values
-_FEWEST_SENTINELS = 3
-_APART = 0.1  # of the width of the other numbers
 _MOST_DECREASES = 0.1  # share of the steps of a time at which it decreases
-_LEAST_SENTINEL = 9  # in size
-_FEWEST_NUMBERS = 4  # different ones, of a column in which a number can stand for missing ones
 _MOST_REASONS = 3  # in a message
 _MOST_SHOWN = 12  # categories in a comment
 _FEWEST_COUNTED = 10  # rows that a column numbers
@@ -116,9 +111,9 @@ class _Draft:
     _numbers: dict[str, Floats | None] = field(default_factory=dict)  # that were read already
 
     def numbers(self, name: str) -> Floats | None:
-        """Return the numbers of a column, as of `_numbers`."""
+        """Return the numbers of a column, as of `numbers_if_all_are`; they are read once."""
         if name not in self._numbers:
-            self._numbers[name] = _numbers(self.table, name, self.missing)
+            self._numbers[name] = numbers_if_all_are(self.table, name, self.missing)
         return self._numbers[name]
 
 
@@ -130,7 +125,7 @@ def propose(table: RawTable, label: str = "") -> Proposal:
     """
     if label:
         table.texts(label)  # raises UsageError if there is no such column
-    missing = _missing_texts(table)
+    missing = marks_of(table)
     draft = _Draft(table, label, missing)
     _find_device_and_time(draft)
     if not label:
@@ -216,75 +211,6 @@ def _has_complete_rows(draft: _Draft) -> bool:
     for column in draft.columns:
         is_complete &= ~draft.table.missing(column.name, draft.missing)
     return bool(is_complete.any())
-
-
-# Missing values
-
-
-def _missing_texts(table: RawTable) -> tuple[str, ...]:
-    """Return the texts of a table that seem to stand for a missing value; the empty one always."""
-    found = [""]
-    for name in table.columns:
-        marks = {text for text in table.texts(name) if text.lower() in MISSING}
-        found += sorted(marks.difference(found))
-    if any("+" in table.texts(name) for name in table.columns):
-        found = [mark for mark in found if mark != "-"]  # which is the other category there
-    sentinels: set[float] = set()
-    usual: set[float] = set()
-    for name in table.columns:
-        numbers = _numbers(table, name, found)
-        if numbers is not None:
-            of_column, others = _sentinels(numbers)
-            sentinels |= of_column
-            usual |= others
-    return (*found, *(f"{number:.0f}" for number in sorted(sentinels - usual)))
-
-
-def _sentinels(numbers: Floats) -> tuple[set[float], set[float]]:
-    """Return the numbers of a column that seem to stand for missing ones, and those that do not.
-
-    Such a number is a negative whole one, or consists of nines, such as -200 or 9999. It occurs
-    often, and farther from all others than these are from each other. A number that is merely
-    somewhat apart is among neither: other columns decide. So is a number of a column with few
-    different ones, such as one in which no measurement is there.
-    """
-    known = np.unique(numbers[~np.isnan(numbers)])
-    fewest = max(_FEWEST_SENTINELS, _SENTINEL_SHARE * len(numbers))
-    chosen, undecided = set(), set()
-    for value, others in ((known[0], known[1:]), (known[-1], known[:-1])):
-        if not _has_form_of_sentinel(value):
-            continue
-        if not len(others):
-            undecided.add(float(value))
-            continue
-        if (numbers == value).sum() < fewest:
-            continue
-        with np.errstate(over="ignore"):  # of numbers such as 1e308 and -1e308
-            width = others[-1] - others[0]
-            gap = np.abs(others - value).min()
-        if gap > width and len(known) >= _FEWEST_NUMBERS:
-            chosen.add(float(value))
-        elif gap > _APART * width:
-            undecided.add(float(value))
-    return chosen, set(known.tolist()) - chosen - undecided
-
-
-def _has_form_of_sentinel(value: float) -> bool:
-    """Return whether a number looks like one that stands for missing ones: -200, or 9999."""
-    is_large_and_whole = value == np.rint(value) and abs(value) >= _LEAST_SENTINEL
-    has_nines_only = set(f"{value:.0f}") == {"9"}
-    return bool(is_large_and_whole and (value < 0 or has_nines_only))
-
-
-def _numbers(table: RawTable, name: str, missing: Sequence[str]) -> Floats | None:
-    """Return the numbers of a column; None if it has a cell that is none, or no number at all."""
-    try:
-        numbers = table.numbers(name, missing)
-    except UsageError:
-        return None
-    if np.isnan(numbers).all():
-        return None
-    return numbers
 
 
 # Devices, time and the label
