@@ -106,7 +106,7 @@ def test_an_owner_whose_records_are_all_held_out_is_no_client():
 def test_records_beyond_the_bound_are_left_out():
     holdings = of_owners(data_of([0, 0, 0, 1, 0]), np.arange(5), most=2)
     assert holdings.order.tolist() == [0, 1, 3]
-    assert holdings.each == 2
+    assert holdings.per_client == 2
 
 
 def test_the_first_clients_keep_what_they_hold():

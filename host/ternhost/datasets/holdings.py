@@ -17,10 +17,10 @@ class Holdings:
 
     - records: all records (m x (d + 1), Q1.14, the label last)
     - order: positions in `records`, which are dealt to the clients
-    - each: how many records a client holds, at most
+    - per_client: how many records a client holds, at most
     - starts: where in `order` the positions of each client begin, and at last where those of the
-      last client end (clients + 1); None: each client holds `each` records, one group of positions
-      after the other
+      last client end (clients + 1); None: each client holds `per_client` records, one group of
+      positions after the other
     - names: of the clients, if they have any
 
     Clients are counted from 0. Clients beyond the last one with records begin again with the first.
@@ -28,7 +28,7 @@ class Holdings:
 
     records: Fixed
     order: Indices
-    each: int = 1
+    per_client: int = 1
     starts: Indices | None = None
     names: tuple[str, ...] = ()
 
@@ -42,13 +42,13 @@ class Holdings:
         """The number of clients with positions of their own; further clients repeat them."""
         if self.starts is not None:
             return len(self.starts) - 1
-        return len(self.order) // self.each
+        return len(self.order) // self.per_client
 
     def counts(self, clients: npt.ArrayLike) -> Indices:
         """Return how many records each of these n clients holds (n)."""
         numbers = np.asarray(clients, np.int64)
         if self.starts is None:
-            return np.full(len(numbers), self.each, np.int64)
+            return np.full(len(numbers), self.per_client, np.int64)
         numbers = numbers % self.clients
         counts: Indices = self.starts[numbers + 1] - self.starts[numbers]
         return counts
@@ -59,7 +59,7 @@ class Holdings:
         Raises ValueError if they do not hold equally many; see `groups`.
         """
         counts = self.counts(clients)
-        count = self.each
+        count = self.per_client
         if len(counts):
             count = int(counts[0])
         if (counts != count).any():
@@ -110,7 +110,7 @@ class Holdings:
         """Return where in `order` the positions of these n clients begin (n)."""
         numbers = np.asarray(clients, np.int64) % self.clients
         if self.starts is None:
-            return numbers * self.each
+            return numbers * self.per_client
         return self.starts[numbers]
 
     def only(self, client: int) -> Self:
@@ -118,11 +118,11 @@ class Holdings:
         positions = self.all_positions([client])
         starts = np.array([0, len(positions)])
         names = self.names[client : client + 1]
-        return replace(self, order=positions, each=len(positions), starts=starts, names=names)
+        return replace(self, order=positions, per_client=len(positions), starts=starts, names=names)
 
     def of_first(self, clients: int) -> Self:
         """Return what the first `clients` clients hold, and no others."""
-        end = clients * self.each
+        end = clients * self.per_client
         starts = self.starts
         if starts is not None:
             starts = starts[: clients + 1]
@@ -171,30 +171,30 @@ def of_owners(data: Dataset | Table, positions: Indices, most: int | None = None
     return Holdings(
         records=data.records(np.arange(data.size)),
         order=ordered,
-        each=int(counts.max(initial=1)),
+        per_client=int(counts.max(initial=1)),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         names=tuple(data.owner_names[owner] for owner in owners),
     )
 
 
 def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = False) -> Holdings:
-    """Deal records to boards at random, `stock.each` to each board; return who holds what.
+    """Deal records to boards at random, `stock.per_client` to each board; return who holds what.
 
     stock: the records that can be dealt: those in its `order`. name: that of the data set, for
     messages. seed: that of the shuffle. again: whether several boards may get the same records if
     there are too few; otherwise that raises UsageError.
     """
     rng = np.random.default_rng(seed)
-    needed = boards * stock.each
+    needed = boards * stock.per_client
     available = len(stock.order)
     if needed <= available:
         order = rng.permutation(stock.order)[:needed]
     elif again:
         order = rng.choice(stock.order, needed)
     else:
-        need = f"{boards} devices of {stock.each} records need {needed:,}"
+        need = f"{boards} devices of {stock.per_client} records need {needed:,}"
         hint = "use fewer boards"
         if available >= boards:
             hint = f"use --records {available // boards}, or fewer boards"
         raise UsageError(f"{need}, and {name} has {available:,}", hint)
-    return Holdings(stock.records, order, stock.each)
+    return Holdings(stock.records, order, stock.per_client)

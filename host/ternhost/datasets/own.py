@@ -517,9 +517,13 @@ def _owners(table: RawTable, by: str) -> tuple[Indices | None, tuple[str, ...]]:
     """
     if not by:
         return None, ()
-    number_of: dict[str, int] = {}
-    owners = [number_of.setdefault(text, len(number_of)) for text in table.texts(by)]
-    return np.array(owners, np.int64), tuple(number_of)
+    number_by_name: dict[str, int] = {}
+    owners = []
+    for name in table.texts(by):
+        if name not in number_by_name:
+            number_by_name[name] = len(number_by_name)
+        owners.append(number_by_name[name])
+    return np.array(owners, np.int64), tuple(number_by_name)
 
 
 def _ordered(own: OwnData, time: str) -> OwnData:

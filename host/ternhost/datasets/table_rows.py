@@ -169,10 +169,10 @@ class _Columns:
             return rows
         if unfit > position:
             raise self._wrong_header(head[position])
-        for title in titles:
+        for number, title in enumerate(titles):
             # Without names below, a line with all separators is a row whose other cells are missing.
             if self._fits(title.cells):
-                return list(head[head.index(title) :])
+                return list(head[number:])
         if titles and self._may_be_one_column(rows):
             raise self._wrong_header(titles[-1])
         return rows
@@ -216,9 +216,8 @@ class _Columns:
             cells_of_rows = [row.cells for row in chunk]
             if set(map(len, cells_of_rows)) != {self._width}:
                 cells_of_rows = [self._fitted(row) for row in chunk]
-            for column, cells in zip(
-                self.content.cells, zip(*cells_of_rows, strict=True), strict=True
-            ):
+            cells_of_columns = zip(*cells_of_rows, strict=True)
+            for column, cells in zip(self.content.cells, cells_of_columns, strict=True):
                 column.extend(cells)
 
     def _fitted(self, row: Row) -> list[str]:

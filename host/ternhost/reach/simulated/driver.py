@@ -307,7 +307,7 @@ class SimulatedDriver(Driver):
         question: what the clients are asked, which decides how much memory each of them needs.
         """
         # Each client needs memory for its records, and in local training for weights of its own.
-        records = self.holdings.each
+        records = self.holdings.per_client
         uses_all_records = (
             question.model in wire.TRAININGS or cards.decode(question.card).shape == cards.SUM
         )
