@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
+from ternhost.datasets import own
+from ternhost.datasets.reading import RawTable
+from ternhost.datasets.schema import Numeric, Schema
 from ternhost.errors import UsageError
 from ternhost.learn import public
 from ternhost.learn.base import Population
@@ -38,6 +41,14 @@ def test_a_column_in_another_unit_is_refused_by_its_name(factor, columns):
     first = DATA.feature_names[min(columns, default=1)]
     with pytest.raises(UsageError, match=rf"\b{first}\b"):
         parsed(scaled(factor, *columns))
+
+
+def test_a_public_row_with_a_missing_value_is_left_out():
+    """The column has the bounds -1 and 1, so that its values are taken as they are."""
+    schema = Schema((Numeric("a", -1, 1), Numeric("y", 0, 9)), label="y")
+    table = RawTable("public.csv", ("a",), (["0.5", ""],), lines=(2, 3))
+    features = own.public_features_by(schema, table, constant=False)
+    assert features.tolist() == [[8192]]  # 0.5 in Q1.14
 
 
 def test_a_rare_category_may_be_missing_in_public_rows():

@@ -62,7 +62,8 @@ class Schema:
             text = f"{self.place_of('rows_with_missing')}: rows_with_missing is neither of the two"
             raise UsageError(text, f'rows_with_missing = "{LEAVE_OUT}", or = "{MIDDLE}"')
         if self.held_out is not None and not 0 < self.held_out < 1:
-            raise UsageError(f"{self.place_of('held_out')}: held_out must be above 0 and below 1")
+            text = f"{self.place_of('held_out')}: held_out must be above 0 and below 1"
+            raise UsageError(f"{text}, and is {self.held_out:g}", "such as held_out = 0.1")
         self._check_positive()
         self._check_features()
         self._check_missing()

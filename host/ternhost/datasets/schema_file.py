@@ -72,7 +72,9 @@ def fields_of(file: TomlText) -> dict[str, Any]:
         if key in ("missing", "leave_out"):
             fields[key] = _texts(file, value, key)
         elif key == "held_out":
-            fields[key] = _share(file, value, key)
+            if not _is_number(value):
+                raise _other_kind(file, value, key)
+            fields[key] = float(value)
         elif key == "positive" and _is_number(value):
             fields[key] = str(value)  # such as a class 1
         elif isinstance(value, str):
@@ -153,16 +155,6 @@ def _texts(file: TomlText, values: Any, *path: str) -> tuple[str, ...]:
             raise UsageError(text, "write it in quotes, as it stands in the table")
         texts.append(str(value))
     return tuple(texts)
-
-
-def _share(file: TomlText, value: Any, key: str) -> float:
-    """Return a share, above 0 and below 1. Raises UsageError."""
-    if not _is_number(value):
-        raise _other_kind(file, value, key)
-    if not 0 < value < 1:
-        text = f"{file.where(key)}: {key} must be above 0 and below 1, and is {value}"
-        raise UsageError(text, f"such as {key} = {EXAMPLES[key]}")
-    return float(value)
 
 
 def _is_number(value: Any) -> bool:
