@@ -6,7 +6,7 @@ text of a name from here.
 
 HELP = {
     # What clients hold.
-    "data": "the records: a data set, a table my.csv, a schema my.toml, or devices:FEATURES[:CLASSES]",
+    "data": "the records: a data set, my.csv, its schema, or devices:FEATURES[:CLASSES]",
     "by": "column of the table that says which device a record belongs to",
     "time": "column of the table that orders the records of a device",
     "held_out": "share of the records that judge the model, and that no device holds",
