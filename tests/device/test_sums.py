@@ -186,10 +186,13 @@ def features(number):
 
 
 def check_recorder(book, first, end, bound=0):
-    """The sums over the records `first` .. `end` - 1 of a recorder, for units of each size."""
+    """Sums of the recorder are those over the records `first` .. `end` - 1, for units of each size.
+
+    bound: the device takes at most so many of its newest records; 0 for all.
+    """
     steps, reach, clipped, kept = 4096, 30_000, 7, -2
     numbers = range(first, end)
-    for unit in (1, 3, 60, 0):
+    for unit in (1, 3, 60, 0):  # records of a unit; 0: all records of the device are one
         for norm in (1, 2):
             card = sum_card(1, norm, unit, steps, reach, clipped, kept)
             answerer = answerer_of(card, Question(book.d, [1] * 3 + [0] * (book.d - 3)))
@@ -205,29 +208,83 @@ def record(book, first, end):
         book.append(array("h", features(number) + [0] * (book.d - 3)), 9)
 
 
-def test_units_of_a_recorder_stay_aligned():
-    # A unit is a run of records (say, an hour) that is protected together. The ring of 70 records
-    # drops the oldest 7 at once, and yet units must begin at the same records as ever, or one run
-    # would count in two units and be protected less.
-    folder = scratch.folder()
-    capacity, hold = 70, 7
-    book = Recorder(30, capacity, hold, least=capacity)  # 62 bytes a record: 63 in a segment
+# A recorder writes new records to the flash HOLD at a time: fewer do not count yet. It keeps the
+# newest CAPACITY records: whenever it writes, it drops as many of the oldest.
+HOLD = 7
+CAPACITY = 10 * HOLD
+# A record of 30 features takes 62 bytes, so that a segment of the ring has 63 records: the valid
+# records begin and end in the middle of segments.
+FEATURES = 30
+# After so many records the tests look: before and after the first write, before and after the ring
+# is full, and when it has gone round several times, with records that are not written yet.
+RECORDED = (6, 7, 69, 75, 200, 334)
+
+
+def opened_recorder(folder, least=HOLD):
+    """The recorder of a folder. With fewer than `least` records it counts as empty for gradients."""
+    book = Recorder(FEATURES, CAPACITY, HOLD, least)
     book.open(folder)
+    return book
+
+
+def written(recorded):
+    """How many of these records are on the flash; the rest waits in RAM."""
+    return recorded - recorded % HOLD
+
+
+def test_an_empty_recorder_has_no_units():
+    book = opened_recorder(scratch.folder())
     check_recorder(book, 0, 0)
-    recorded = 0
-    for end in (6, 7, 69, 75, 200, 334):
-        record(book, recorded, end)
-        recorded = end
-        flushed = end // hold * hold
-        # Fewer than `least` count, too.
-        check_recorder(book, max(0, flushed - capacity), flushed)
-        check_recorder(book, max(0, flushed - 10), flushed, bound=10)
     book.close()
-    again = Recorder(30, capacity, hold)
-    again.open(folder)
-    check_recorder(again, 334 - capacity, 334)
-    record(again, 334, 341)
-    check_recorder(again, 341 - capacity, 341)
+
+
+def test_units_of_a_recorder_stay_aligned():
+    # A unit is a run of records (say, an hour) that is protected together. Units must begin at the
+    # same records as ever when the oldest records are dropped, or one run would count in two units
+    # and be protected less.
+    book = opened_recorder(scratch.folder())
+    recorded = 0
+    for total in RECORDED:
+        record(book, recorded, total)
+        recorded = total
+        end = written(total)
+        check_recorder(book, max(0, end - CAPACITY), end)
+    book.close()
+
+
+def test_units_of_a_recorder_stay_aligned_in_a_sum_of_its_newest_records():
+    newest = 10  # records that a sum may take
+    book = opened_recorder(scratch.folder())
+    recorded = 0
+    for total in RECORDED:
+        record(book, recorded, total)
+        recorded = total
+        end = written(total)
+        check_recorder(book, max(0, end - newest), end, bound=newest)
+    book.close()
+
+
+def test_a_sum_counts_the_records_of_a_recorder_that_has_fewer_than_its_least():
+    # With fewer than `least` records, a device computes its gradient of zeros. A sum tells how many
+    # units there are, under noise of its own, so it counts all records.
+    book = opened_recorder(scratch.folder(), least=CAPACITY)
+    record(book, 0, HOLD)
+    check_recorder(book, 0, HOLD)
+    book.close()
+
+
+def test_units_of_a_recorder_stay_aligned_when_it_is_opened_again():
+    folder = scratch.folder()
+    recorded = RECORDED[-1]
+    book = opened_recorder(folder)
+    record(book, 0, recorded)
+    book.close()  # writes the last records, too
+
+    again = opened_recorder(folder)
+    check_recorder(again, recorded - CAPACITY, recorded)
+    more = recorded + HOLD
+    record(again, recorded, more)
+    check_recorder(again, more - CAPACITY, more)
     again.close()
 
 

@@ -150,28 +150,59 @@ def test_reports_of_tuples_are_unbiased(name):
 # Ranges and discrete outputs
 
 
+# Algorithm 5 of Zhao et al. draws an output from [-A, A], and rounds it at random to a multiple of
+# A / m. The tests replace the draw by a fine grid of outputs, each with its probability.
+GRID = 200_000
+
+
+def law_of_piecewise(epsilon, t, x):
+    """The outputs of the piecewise mechanism at x, as a grid of [-A, A], and their probabilities.
+
+    The density has two values: a high one in a window around x, and a low one outside of it.
+    """
+    bound = perturbing.piecewise_bound(epsilon, t)  # A
+    middles_of_cells = (np.arange(GRID) + 0.5) / GRID  # of [0, 1]
+    outputs = (2 * middles_of_cells - 1) * bound
+
+    half_width = bound / (t + 1)
+    centre = x * bound * t / (t + 1)
+    is_in_window = np.abs(outputs - centre) < half_width
+    # An output is in the window with probability e**epsilon / (e**epsilon + t). Either part is
+    # spread evenly over its width; the division by the sum leaves out what both have in common.
+    inside = math.exp(epsilon) / half_width
+    outside = t / (bound - half_width)
+    density = np.where(is_in_window, inside, outside)
+    return outputs, density / density.sum()
+
+
+def mean_squares_after_rounding(outputs, step):
+    """The mean square of each output, rounded at random to the multiple of `step` below or above.
+
+    The nearer multiple is as much likelier as keeps the mean.
+    """
+    probability_of_above = outputs / step % 1
+    below = outputs - probability_of_above * step
+    above = below + step
+    return (1 - probability_of_above) * below**2 + probability_of_above * above**2
+
+
 @pytest.mark.parametrize(("epsilon", "m", "x"), [(1.0, 1, 0.6), (2.0, 3, -0.25), (4.0, 7, 1.0)])
 def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
-    """Algorithm 5 of Zhao et al. draws from a piecewise constant density and rounds the output to
-    one of 2 m + 1 values. Its stated variance equals the integral, over a fine grid, of density
-    times mean square after rounding.
-    """
-    e, t = math.exp(epsilon), piecewise.t_sub(epsilon)
-    bound = perturbing.piecewise_bound(epsilon, t)
-    half, middle = bound / (t + 1), x * bound * t / (t + 1)  # of the window of likely outputs
-    outputs = ((np.arange(200_000) + 0.5) / 100_000 - 1) * bound
-    density = np.where(np.abs(outputs - middle) < half, e / half, t / (bound - half))
-    law = density / density.sum()
+    t = piecewise.t_sub(epsilon)
+    outputs, probabilities = law_of_piecewise(epsilon, t, x)
+    step = perturbing.piecewise_bound(epsilon, t) / m
 
-    # Each output is rounded at random to a multiple of the step below or above it.
-    step = bound / m
-    upper_share = outputs / step % 1
-    low = outputs - upper_share * step
-    mean_square = (1 - upper_share) * low**2 + upper_share * (low + step) ** 2
+    mean_square = probabilities @ mean_squares_after_rounding(outputs, step)
+    variance = mean_square - x**2  # since the mean is x, as the next test shows
 
     stated = discretisation.discretised_variance(epsilon, t, m, x)
-    assert law @ outputs == pytest.approx(x, abs=1e-4)
-    assert law @ mean_square - x * x == pytest.approx(stated, rel=1e-3)
+    assert variance == pytest.approx(stated, rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "x"), [(1.0, 0.6), (2.0, -0.25), (4.0, 1.0)])
+def test_the_mean_of_the_law_of_algorithm_5_is_the_input(epsilon, x):
+    outputs, probabilities = law_of_piecewise(epsilon, piecewise.t_sub(epsilon), x)
+    assert probabilities @ outputs == pytest.approx(x, abs=1e-4)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

@@ -87,26 +87,42 @@ def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     assert np.array_equal(next_weights, np.zeros(D))
 
 
-def test_the_second_question_is_at_a_model_that_is_good_enough():
-    """At the model 0, any gradient exceeds the radius, to which it is clipped: devices report
-    directions. Once a fit explains their answer, the next question is at the fitted weights, and
-    its radius fits the gradients there.
-    """
+@pytest.fixture
+def answered_once():
+    """Observations of one answer, from devices with the same features as the rows, and their fit."""
     x = rows(2000)
     observations = Observations(LOGISTIC, x)
-    _, radius = observations.question()
-    assert radius == DIRECTION, "at first, directions alone are asked for"
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
     observations.fit()
-    assert observations.rows_suit, "the rows are of the population that answers"
+    return observations
 
-    weights, radius = observations.question()
-    assert np.array_equal(weights, observations.weights)
 
-    # The radius clips two of five gradients. A record's is (predicted - label) x.
-    labels = np.random.default_rng(3).random(2000) < mean_label(x, weights)
-    sizes = np.abs(mean_label(x, weights) - labels) * np.linalg.norm(x, axis=1)
-    assert (sizes <= radius).mean() == pytest.approx(0.6, abs=0.05)
+def test_the_first_question_asks_for_directions_of_gradients_alone():
+    """At the model 0, any gradient exceeds the radius DIRECTION, to which devices clip it."""
+    weights, radius = Observations(LOGISTIC, rows(2000)).question()
+    assert np.array_equal(weights, np.zeros(D))
+    assert radius == DIRECTION
+
+
+def test_rows_of_the_population_that_answers_suit(answered_once):
+    assert answered_once.rows_suit
+
+
+def test_the_second_question_is_at_a_model_that_is_good_enough(answered_once):
+    weights, _ = answered_once.question()
+    assert np.any(weights)
+    assert np.array_equal(weights, answered_once.weights)
+
+
+def test_the_radius_of_the_second_question_leaves_three_of_five_gradients_whole(answered_once):
+    weights, radius = answered_once.question()
+
+    x = rows(2000)
+    predicted = mean_label(x, weights)
+    labels = np.random.default_rng(3).random(2000) < predicted
+    gradients = (predicted - labels)[:, None] * x
+    share_within_radius = (np.linalg.norm(gradients, axis=1) <= radius).mean()
+    assert share_within_radius == pytest.approx(0.6, abs=0.05)
 
 
 def test_without_public_rows_a_few_rounds_come_near():

@@ -113,16 +113,35 @@ def refusal(command, *words):
     return None
 
 
+def own_page(command, learner):
+    """The options that the page of a learner adds to that of its command."""
+    parser_of_command = subparsers_of(COMMANDS[command])[command]
+    parser_of_learner = subparsers_of(parser_of_command)[learner]
+    return shown(parser_of_learner)
+
+
 def page(command, learner):
     """The options on the page of a command, and on that of its learner."""
-    parser = subparsers_of(COMMANDS[command])[command]
-    return shown(parser, subparsers_of(parser)[learner])
+    return shown(subparsers_of(COMMANDS[command])[command]) + own_page(command, learner)
+
+
+def takers(command, action):
+    """The learners of a command that take an option."""
+    return [
+        name
+        for name, learner in algorithms_of(command).items()
+        if action.dest in names_of(learner.Options)
+    ]
+
+
+def options_of_all_learners(command):
+    """The options on the pages of the learners of a command."""
+    return [action for learner in algorithms_of(command) for action in own_page(command, learner)]
 
 
 @pytest.mark.parametrize(("command", "learner"), PAGES)
 def test_an_option_of_a_learner_s_page_is_taken_alone(command, learner, card_file):
-    own_page = shown(subparsers_of(subparsers_of(COMMANDS[command])[command])[learner])
-    for action in own_page:
+    for action in own_page(command, learner):
         assert parse(command, learner, *words_of(action, card_file)).algorithm == learner
 
 
@@ -151,7 +170,7 @@ def test_the_refusal_of_another_learner_s_option_names_a_learner_that_takes_it(
 ):
     own = names_of(ALGORITHMS[learner].Options)
     for other, other_learner in algorithms_of(command).items():
-        for action in shown(subparsers_of(subparsers_of(COMMANDS[command])[command])[other]):
+        for action in own_page(command, other):
             if action.dest in own:
                 continue
             words = words_of(action, card_file)
@@ -165,18 +184,22 @@ def test_the_refusal_of_another_learner_s_option_names_a_learner_that_takes_it(
 
 
 @pytest.mark.parametrize("command", ["train", "collect"])
-def test_an_option_that_only_some_learners_have_selects_among_them(command, card_file):
-    learners = algorithms_of(command)
-    for learner in learners:
-        for action in shown(subparsers_of(subparsers_of(COMMANDS[command])[command])[learner]):
-            owners = [name for name in learners if action.dest in names_of(learners[name].Options)]
-            words = words_of(action, card_file)
-            error = refusal(command, *words)
-            if error is None:
-                assert parse(command, *words).algorithm in owners, words
-            else:
-                explanation = f"{error.message} {error.hint}"
-                assert all(owner in explanation for owner in owners), explanation
+def test_an_option_alone_chooses_a_learner_that_takes_it(command, card_file):
+    for action in options_of_all_learners(command):
+        words = words_of(action, card_file)
+        if refusal(command, *words) is None:
+            assert parse(command, *words).algorithm in takers(command, action), words
+
+
+@pytest.mark.parametrize("command", ["train", "collect"])
+def test_the_refusal_of_an_option_alone_names_all_learners_that_take_it(command, card_file):
+    """Some options fit no default, such as --run-epsilon, so the user has to name a learner."""
+    for action in options_of_all_learners(command):
+        refused = refusal(command, *words_of(action, card_file))
+        if refused is not None:
+            explanation = f"{refused.message} {refused.hint}"
+            for learner in takers(command, action):
+                assert learner in explanation
 
 
 @pytest.mark.parametrize(
