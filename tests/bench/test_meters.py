@@ -264,23 +264,43 @@ def clock_of_a_board():
     )
 
 
-def test_the_logger_sends_whole_lines_until_its_time_is_over(logger):
-    volts_count, shunt_count, ohms = 2640, 1000, 0.1
+# The logger runs on a board whose INA226 always measures the same.
+VOLTS_COUNT, SHUNT_COUNT = 2640, 1000  # in its registers
+OHMS = 0.1  # of the shunt
+LOGGED_MS = 60
+
+
+@pytest.fixture
+def logged(logger):
+    """The bytes that the logger has sent in LOGGED_MS, while the marker was high."""
+    registers = {2: VOLTS_COUNT.to_bytes(2), 1: SHUNT_COUNT.to_bytes(2)}
     sent = io.BytesIO()
     logger["time"] = clock_of_a_board()
     logger["sys"] = SimpleNamespace(stdout=SimpleNamespace(buffer=sent))
-    logger["I2C"] = lambda *_, **__: Bus({2: volts_count.to_bytes(2), 1: shunt_count.to_bytes(2)})
+    logger["I2C"] = lambda *_, **__: Bus(registers)
     logger["Pin"] = HighPin
+    logger["log"]("ina226", ADDRESS, LOGGED_MS)
+    return sent.getvalue()
 
-    logger["log"]("ina226", ADDRESS, 60)
 
-    assert sent.getvalue().endswith(b"end\n")
-    trace = ina.decode(sent.getvalue(), CHIP, ohms)
-    assert len(trace.seconds) > 0
-    assert len(trace.seconds) % ROWS_OF_A_LINE == 0
-    assert np.all(trace.marker)
-    assert trace.volts == pytest.approx(volts_count * CHIP.bus)
-    assert trace.amperes == pytest.approx(shunt_count * CHIP.shunt / ohms)
+def test_the_logger_says_when_its_time_is_over(logged):
+    assert logged.endswith(b"end\n")
+
+
+def test_the_logger_sends_whole_lines(logged):
+    rows = len(ina.decode(logged, CHIP, OHMS).seconds)
+    assert rows > 0
+    assert rows % ROWS_OF_A_LINE == 0
+
+
+def test_the_logger_notes_the_marker_in_each_row(logged):
+    assert np.all(ina.decode(logged, CHIP, OHMS).marker)
+
+
+def test_the_logger_sends_the_voltage_and_the_current(logged):
+    trace = ina.decode(logged, CHIP, OHMS)
+    assert trace.volts == pytest.approx(VOLTS_COUNT * CHIP.bus)
+    assert trace.amperes == pytest.approx(SHUNT_COUNT * CHIP.shunt / OHMS)
 
 
 # Joulescope

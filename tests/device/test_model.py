@@ -78,19 +78,57 @@ def test_nothing_is_predicted_without_a_model():
         raises(RuntimeError, function, array("h", (1, 2, 3)))
 
 
-def test_the_parameters_of_rounds_are_used_until_a_model_comes():
-    # A board predicts with the parameters in the newest ROUND, in which they are not final. A
-    # MODEL, with which a host ends its training, replaces them for good.
+# A board predicts with the parameters of the newest ROUND, which are not final, until a MODEL
+# comes, with which a host ends its training. The models here have two parameters, each a multiple
+# of 2**-13. Scores are multiples of 2**-14. So on this record, whose features are 1 and 0, the
+# score is twice the first parameter.
+RECORD = (ONE, 0)
+
+
+def score_of(model):
+    return model.score(array("h", RECORD))
+
+
+def test_the_parameters_of_the_newest_round_are_used():
     model = opened(scratch.folder())
-    row = array("h", (ONE, 0))
-    # Rows: number of the ROUND, its first parameter, score; the third ROUND is an old one. ONE
-    # stands for 1. The score of a first parameter p is p * 2**-13, which is 2 p in units of 2**-14.
-    for number, parameter, score in ((4, 100, 200), (4, 700, 200), (3, 700, 200), (5, 300, 600)):
-        model.take_round(Question(number, (parameter, 0)))
-        assert model.score(row) == score and not model.final
-    model.take_model(frame_of(2, (40, 1)), KEY)  # even a MODEL of an earlier round
+    model.take_round(Question(4, (100, 0)))
+    assert score_of(model) == 200
+    model.take_round(Question(5, (300, 0)))
+    assert score_of(model) == 600
+    assert not model.final
+
+
+def test_a_round_of_the_same_number_does_not_replace_the_parameters():
+    model = opened(scratch.folder())
+    model.take_round(Question(4, (100, 0)))
+    model.take_round(Question(4, (700, 0)))
+    assert score_of(model) == 200
+
+
+def test_the_parameters_of_an_older_round_are_not_used():
+    model = opened(scratch.folder())
+    model.take_round(Question(4, (100, 0)))
+    model.take_round(Question(3, (700, 0)))
+    assert score_of(model) == 200
+    assert not model.final
+
+
+def test_a_model_replaces_the_parameters_of_rounds():
+    model = opened(scratch.folder())
+    model.take_round(Question(5, (300, 0)))
+    model.take_model(frame_of(2, (40, 1)), KEY)  # even one that was made in an earlier round
+    assert score_of(model) == 80
+    assert model.round == 2
+    assert model.final
+
+
+def test_a_round_does_not_replace_a_model():
+    model = opened(scratch.folder())
+    model.take_model(frame_of(2, (40, 1)), KEY)
     model.take_round(Question(9, (300, 0)))
-    assert model.score(row) == 80 and model.round == 2 and model.final
+    assert score_of(model) == 80
+    assert model.round == 2
+    assert model.final
 
 
 # A kind of question -> the kind of model whose parameters it holds.

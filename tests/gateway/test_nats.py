@@ -288,6 +288,10 @@ def test_a_client_without_tls_is_refused(target):
         assert b"+OK" not in plain.recv(4096)
 
 
+READ_AND_ENTER = 0o055  # the rights of everybody to a directory: its owner's stay as they are
+
+# A program that becomes the account "nobody" (65534), and prints whatever it can read: the
+# beginning of each file below a directory, and the command line and the environment of each process.
 READ_ALL = """
 import os, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -302,21 +306,29 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
 """
 
 
-def test_another_local_account_cannot_be_the_host(target):
-    """Secrets are in files of their owner alone, and in no process list or environment."""
+@pytest.fixture
+def seen_by_another_account(target):
+    """All that another account of the host's computer can read of the fleet, as a text."""
     if os.getuid():
         pytest.skip("only root can be another account")
+    # The directories may be open to all: it is the files that keep the secrets.
     for folder in (target.directory, *target.directory.parents):
-        folder.chmod(folder.stat().st_mode | 0o055)  # the directory itself may be open to all
-
+        folder.chmod(folder.stat().st_mode | READ_AND_ENTER)
     command = ["python3", "-c", READ_ALL, target.directory]
     ended = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
-    seen = ended.stdout.decode(errors="replace")
+    return ended.stdout.decode(errors="replace")
 
-    assert "nats-server" in seen, "the process list was read"
-    assert "PRIVATE KEY" not in seen
+
+def test_another_local_account_sees_the_processes(seen_by_another_account):
+    """So the next test looks at the command line of the server, too."""
+    assert "nats-server" in seen_by_another_account
+
+
+def test_another_local_account_cannot_be_the_host(target, seen_by_another_account):
+    """Secrets are in files of their owner alone, and in no process list or environment."""
+    assert "PRIVATE KEY" not in seen_by_another_account
     for secret in secrets_of_host(target.directory / "server"):
-        assert secret not in seen
+        assert secret not in seen_by_another_account
 
 
 def secrets_of_host(server):
@@ -328,33 +340,57 @@ def secrets_of_host(server):
     return secrets
 
 
-def test_a_site_can_only_answer_and_only_itself(target):
-    heard, errors = [], []
-    subjects_to_hear = (">", "*", "_INBOX.>", "$SYS.>")
-    subjects_to_send = ("ask", "_INBOX.x.y", "$SYS.REQ.SERVER.PING", "site-south.ask")
+def refused_to_north(target, attack):
+    """What the server refuses while a client with the key of site north runs `attack(client)`.
+
+    In the course of it the host asks site south, which has to go on as ever.
+    """
+    errors = []
+
+    async def attacking():
+        client = await connect(target.server, tls_of(target), errors)
+        await attack(client)
+        await client.flush()
+        assert target.ask(sites=["south"]) == []
+        await asyncio.sleep(HOST_PINGS)
+        await client.close()
+
+    asyncio.run(attacking())
+    return " ".join(errors)
+
+
+HOST_PINGS = 1.2  # seconds in which the host pings every site at least once
+
+
+def test_a_site_hears_nothing_of_another_site_or_of_the_server(target):
+    subjects = (">", "*", "_INBOX.>", "$SYS.>")  # everything; answers to the host; the server's own
+    heard = []
 
     async def hear(message):
         heard.append(message)
 
-    async def attack():
-        north = await connect(target.server, tls_of(target), errors)
-        for subject in subjects_to_hear:
-            await north.subscribe(subject, cb=hear)
-        for subject in subjects_to_send:
-            await north.publish(subject, b"x", reply="_INBOX.x.y")
-        await north.flush()
-        assert target.ask(sites=["south"]) == []
-        await asyncio.sleep(1.2)  # the host has pinged both sites
-        await north.close()
+    async def subscribe(client):
+        for subject in subjects:
+            await client.subscribe(subject, cb=hear)
 
-    questions_before = len(target.questions["north"])
-    asyncio.run(attack())
-
-    refusals = " ".join(errors)
+    refusals = refused_to_north(target, subscribe)
+    assert refusals.count("for subscription to") == len(subjects)
     assert heard == []
-    assert refusals.count("for subscription to") == len(subjects_to_hear)
-    assert refusals.count("for publish to") == len(subjects_to_send)
+
+
+def test_a_site_can_ask_neither_sites_nor_the_server(target):
+    subjects = ("ask", "_INBOX.x.y", "$SYS.REQ.SERVER.PING", "site-south.ask")
+    false_question = b"x"
+    questions_before = len(target.questions["north"])
+
+    async def publish(client):
+        for subject in subjects:
+            await client.publish(subject, false_question, reply="_INBOX.x.y")
+
+    refusals = refused_to_north(target, publish)
+    assert refusals.count("for publish to") == len(subjects)
     assert len(target.questions["north"]) == questions_before
+    assert false_question not in target.questions["south"]
 
 
 def give_all_rights(node, account):

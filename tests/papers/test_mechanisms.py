@@ -29,16 +29,21 @@ def test_formulas_equal_the_reference_figures(name):
 
 @pytest.mark.parametrize(
     ("name", "least", "most"),
-    [  # not less: it is that mechanism, not a better one
+    [
         ("pm", 0.98, 1.005),
         ("pm-opt", 0.98, 1.005),
         ("hm", 0.99, 1.001),
         ("hm-tp", 0.99, 1.001),
     ],
 )
-def test_cards_of_255_levels_are_close_to_their_mechanism(name, least, most):
-    for epsilon, reference in zip(EPSILONS, VARIANCES[name], strict=True):
-        assert least <= worst(name, epsilon) / reference <= most
+def test_cards_of_many_levels_are_close_to_their_mechanism(name, least, most):
+    """A mechanism has a continuum of outputs, and its card by default 255 levels. The worst-case
+    variance of the card is hardly more than the mechanism's. Nor is it much less: that would be
+    another, better mechanism.
+    """
+    for epsilon, variance_of_mechanism in zip(EPSILONS, VARIANCES[name], strict=True):
+        variance_of_card = worst(name, epsilon)
+        assert least <= variance_of_card / variance_of_mechanism <= most
 
 
 @pytest.mark.parametrize("name", ["pm", "pm-sub", "pm-opt"])

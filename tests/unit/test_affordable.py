@@ -157,26 +157,42 @@ def test_a_ledger_in_epsilon_begins_no_run_that_costs_rho(tern):
 # What would be possible
 
 
-@pytest.mark.parametrize(
-    ("words", "possible"),
-    [
-        ("train fedsgd --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
-        ("train fedavg --rounds 9 --share 1 --records 1", ["--rounds 4"]),
-        ("collect --epsilon 9", ["--epsilon 8"]),
-    ],
-)
-def test_the_message_names_options_that_fit_the_algorithm(words, possible, tern):
-    """A run that the boards' budgets cannot pay for is refused, and the hint names options with
-    which it can begin. The first of them must really work.
-    """
-    fleet = provisioned([8_000_000] * 2)
-    refused = tern(*words.split(), *fleet, "--json", code=errors.REFUSED).json
+LEFT = 8  # the epsilon that each of the two devices has left
+# Commands that would cost each device more, and the options that the hint of their refusal names.
+# A report of `train` costs an epsilon of 2 unless --epsilon says otherwise.
+TOO_DEAR = [
+    # Four reports of 2, or nine reports of 8 / 9 = 0.888, rounded down.
+    ("train fedsgd --rounds 9", ["--rounds 4", "--epsilon 0.888"]),
+    ("train fedavg --rounds 9 --share 1 --records 1", ["--rounds 4"]),
+    # A collection is a single report.
+    ("collect --epsilon 9", ["--epsilon 8"]),
+]
+
+
+@pytest.fixture
+def fleet_with_little_left():
+    """The options of a command for two devices with an epsilon of LEFT."""
+    return provisioned([LEFT * 1_000_000] * 2)
+
+
+@pytest.mark.parametrize(("words", "fitting_options"), TOO_DEAR)
+def test_the_refusal_of_a_run_names_options_that_fit_the_algorithm(
+    words, fitting_options, fleet_with_little_left, tern
+):
+    command = [*words.split(), *fleet_with_little_left, "--json"]
+    hint = tern(*command, code=errors.REFUSED).json["hint"]
+    for option in fitting_options:
+        assert option in hint
     assert nothing_was_asked()
-    for option in possible:
-        assert option in refused["hint"]
-    # The first one is right: the last value of an option counts.
-    begun = tern(*words.split(), *possible[0].split(), *fleet, "--json", code=errors.OK).json
-    assert begun["refusals"] == 0
+
+
+@pytest.mark.parametrize(("words", "fitting_options"), TOO_DEAR)
+def test_devices_can_pay_for_a_run_with_the_option_that_its_refusal_names_first(
+    words, fitting_options, fleet_with_little_left, tern
+):
+    fitting = fitting_options[0].split()  # of an option that is given twice, the last one counts
+    command = [*words.split(), *fitting, *fleet_with_little_left, "--json"]
+    assert tern(*command, code=errors.OK).json["refusals"] == 0
 
 
 def test_a_budget_for_life_that_fits_is_named(tern):

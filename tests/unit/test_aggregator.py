@@ -241,28 +241,42 @@ def test_a_report_counts_once_however_it_is_packed(asked, store):
     assert asked.statistics == Statistics(accepted=2, duplicate=6)
 
 
-def test_a_bad_row_spoils_no_other(aggregator, store):
-    """A frame with many reports has bad ones among them: with a wrong tag, damaged, of devices that
-    were not asked, of an unknown device. The good ones count all the same.
+@pytest.fixture
+def aggregator_of_a_mixed_frame(aggregator):
+    """An aggregator that has accepted one frame, with good reports of devices 1, 2 and 5 and bad
+    reports among them.
     """
     three_values = question(OTHER, k=3)
-    aggregator.open(1, [(question(), [1, 2]), (three_values, [5]), (question(), [3])], now=0.0)
-    last_bit = 8 * len(report(2)) - 1
-    good = [
+    cohorts = [(question(), [1, 2]), (three_values, [5]), (question(), [3])]
+    aggregator.open(1, cohorts, now=0.0)
+
+    of_other_cohort = report(5, symbols=(1, 0, 1), card=OTHER, to=three_values)
+    last_bit_of_tag = 8 * len(report(2)) - 1
+    with_wrong_tag = flipped(report(2), last_bit_of_tag)
+    # Symbols of this card are 0, 1 and 2, and two of them are packed as a number below 9.
+    with_impossible_symbols = answers.report(digest(3), 3, 1, b"\xff")
+    of_devices_that_were_not_asked = [report(4), report(6, key=KEYS[1])]
+    of_an_unknown_device = as_if_from(report(1), 99)
+    frame = answers.reports(
+        with_wrong_tag,
+        with_impossible_symbols,
+        *of_devices_that_were_not_asked,
+        of_an_unknown_device,
         report(1),
         report(2),
-        report(5, symbols=(1, 0, 1), card=OTHER, to=three_values),  # of another cohort
-    ]
-    forged = flipped(report(2), last_bit)
-    damaged = answers.report(digest(3), 3, 1, b"\xff")  # 255 is no two symbols below 3
-    not_asked = [report(4), report(6, key=KEYS[1])]
-    unknown = as_if_from(report(1), 99)
+        of_other_cohort,
+    )
+    aggregator.accept([frame], now=0.0)
+    return aggregator
 
-    aggregator.accept([answers.reports(forged, damaged, *not_asked, unknown, *good)], now=0.0)
 
+def test_good_reports_count_beside_bad_ones_in_the_same_frame(aggregator_of_a_mixed_frame, store):
     assert [device for device, _ in store.reports(1)] == [1, 2, 5]
+
+
+def test_the_bad_reports_of_a_frame_are_counted_by_what_is_wrong(aggregator_of_a_mixed_frame):
     expected = Statistics(accepted=3, forged=1, damaged=1, unasked=2, unknown=1)
-    assert aggregator.statistics == expected
+    assert aggregator_of_a_mixed_frame.statistics == expected
 
 
 def test_nothing_counts_that_was_not_committed(asked, store):

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -58,10 +59,25 @@ def esp32_board(monkeypatch, modules):
     return importlib.import_module("tern.boards.esp32")
 
 
+class Esp32(NamedTuple):
+    """An ESP32, and what happens to its radio and to the random number generator of its chip."""
+
+    board: Base
+    radio: Radio
+    reads: list[int]  # how many bytes each read of the chip's generator took
+
+
+# Every start-up tests so many raw bytes of a chip (SP 800-90B, 4.3), 128 at a time.
+READS_OF_A_START = 1024 // 128
+# A generator takes one raw byte in 4 reports, and a new seed of 128 such bytes.
+REPORTS_OF_A_SEED = 4 * 128
+
+
 @pytest.fixture
 def esp32_with_radio(monkeypatch):
-    """`esp32_with_radio(kind, was_on)`: the module of ESP32 boards, a radio, and the reads of the
-    chip's generator, which needs a radio that is on.
+    """A function that makes an Esp32 whose radio is of a kind, and was on or off before.
+
+    The chip's generator may only be read while the radio is on: any other read fails the test.
     """
 
     def make(kind, was_on):
@@ -75,7 +91,7 @@ def esp32_with_radio(monkeypatch):
             return os.urandom(n)
 
         monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=urandom))
-        return board_module, radio, reads
+        return Esp32(board_module.Board(), radio, reads)
 
     return make
 
@@ -86,30 +102,39 @@ RADIOS = pytest.mark.parametrize("kind", ["network", "bluetooth"])
 @RADIOS
 @pytest.mark.parametrize("was_on", [False, True])
 def test_an_esp32_reads_its_generator_with_a_radio_on(esp32_with_radio, kind, was_on):
-    """The random number generator of an ESP32 is only good while Wi-Fi or Bluetooth is on. The
-    board switches it on to take a seed, and leaves it as it was.
-    """
-    board_module, radio, reads = esp32_with_radio(kind, was_on)
-    board = board_module.Board()
-    assert board.generator().state != FAILED
-    assert len(reads) >= 8
-    assert radio.on == was_on
-    assert radio.switched == (0 if was_on else 2), "on and off, once for all of the start-up"
-    assert board.assessed == wire.MIXED
+    """An ESP32's random number generator is only good while Wi-Fi or Bluetooth is on."""
+    esp32 = esp32_with_radio(kind, was_on)
+    generator = esp32.board.generator()
+    assert len(esp32.reads) >= READS_OF_A_START
+    assert generator.state != FAILED
+    assert esp32.board.assessed == wire.MIXED, "the chip mixes its raw bits before they are tested"
+
+
+@RADIOS
+def test_an_esp32_switches_a_radio_that_was_off_on_and_off_once(esp32_with_radio, kind):
+    esp32 = esp32_with_radio(kind, was_on=False)
+    esp32.board.generator()
+    assert not esp32.radio.on
+    assert esp32.radio.switched == 2, "on and off, once for all reads of the start-up"
+
+
+@RADIOS
+def test_an_esp32_leaves_a_radio_on_that_was_on(esp32_with_radio, kind):
+    esp32 = esp32_with_radio(kind, was_on=True)
+    esp32.board.generator()
+    assert esp32.radio.on
+    assert esp32.radio.switched == 0
 
 
 @RADIOS
 def test_an_esp32_switches_its_radio_on_again_for_another_seed(esp32_with_radio, kind):
-    """The random number generator of an ESP32 is only good while a radio is on: it is switched on
-    for each new seed, and off afterwards.
-    """
-    board_module, radio, reads = esp32_with_radio(kind, was_on=False)
-    generator = board_module.Board().generator()
-    reads_before = len(reads)
-    for _ in range(512):  # as many reports as a seed lasts for
+    esp32 = esp32_with_radio(kind, was_on=False)
+    generator = esp32.board.generator()
+    reads_of_first_seed = len(esp32.reads)
+    for _ in range(REPORTS_OF_A_SEED):
         generator.end_report()
-    assert len(reads) > reads_before
-    assert not radio.on
+    assert len(esp32.reads) > reads_of_first_seed
+    assert not esp32.radio.on, "it is off again"
 
 
 def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):

@@ -132,15 +132,19 @@ def test_too_many_first_reports_are_not_told_apart(two_first_reports, monkeypatc
 @pytest.mark.parametrize(
     ("group_size", "site_size", "honest_share", "honest_in_group"),
     [
-        (10, 10, 0.95, 9),
-        (1000, 1000, 1.0, 1000),
-        (150, 1000, 0.9, 50),  # all 100 dishonest devices of the site are among the 150
-        (2, 1000, 0.9, 1),  # in any case, the device whose data are to be hidden is honest
+        pytest.param(10, 10, 0.95, 9, id="half a dishonest device counts as one"),
+        pytest.param(1000, 1000, 1.0, 1000, id="all devices are honest"),
+        pytest.param(150, 1000, 0.9, 50, id="all 100 dishonest devices are in the group"),
+        pytest.param(2, 1000, 0.9, 1, id="the device whose data are to be hidden is honest"),
     ],
 )
 def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(
     group_size, site_size, honest_share, honest_in_group
 ):
+    """A group of a site's devices reports, and an observer sees only the sum. Dishonest devices
+    tell the observer their own reports, so that only the honest ones of the group hide each other.
+    We do not know who is dishonest, and count as if as many as possible were in the group.
+    """
     device = 1
     rounds = disclosures_of((of_site(group_size, site_size), [device], 1))
     assert rounds.report_counts(honest_share) == [{among(honest_in_group): 1}]

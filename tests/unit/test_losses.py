@@ -368,21 +368,40 @@ def test_hashes_are_never_mixed_since_each_device_has_its_own(hashed, others):
 # Gaussian noise
 
 
-def test_with_gaussian_noise_and_other_reports_the_rhos_add_up_and_so_do_the_epsilons():
-    """Three reports with Gaussian noise (each with a rho of 20,000 millionths) and two of another
-    mechanism. zCDP adds their rhos. The exact account adds two epsilons, one of each kind: all of
-    delta for the Gaussian ones, or half for each kind, whichever is smaller.
+# A device has made reports with Gaussian noise, whose price is a rho, and others, whose price is an
+# epsilon: `PURE`.
+RHO_OF_GAUSSIAN = 20_000  # millionths
+GAUSSIAN = ReportKind(RHO_OF_GAUSSIAN, gaussian=True)
+GAUSSIANS = 3
+PURE = report("three-outputs", 1)
+PURES = 2
+MIXED_DELTA = 1e-6
+
+
+@pytest.fixture(scope="module")
+def mixed_account():
+    """The bounds for all these reports together, by several ways of accounting."""
+    return composing.compose({GAUSSIAN: GAUSSIANS, PURE: PURES}, MIXED_DELTA)
+
+
+def test_reports_with_gaussian_noise_among_others_have_no_epsilon_without_a_delta(mixed_account):
+    assert mixed_account.pure is None
+
+
+def test_the_rhos_of_reports_with_and_without_gaussian_noise_add_up(mixed_account):
+    rho = GAUSSIANS * RHO_OF_GAUSSIAN + PURES * PURE.rho
+    assert mixed_account.zcdp == sums.epsilon_of(rho, MIXED_DELTA)
+
+
+def test_the_epsilons_of_reports_with_and_without_gaussian_noise_add_up(mixed_account):
+    """Gaussian noise has an epsilon only at a delta, and the others have a smaller one at a delta.
+    Either the Gaussian reports get all of delta, or both get half of it: the lesser sum counts.
     """
-    pure = report("three-outputs", 1)
-    gaussian = ReportKind(20_000, gaussian=True)
-
-    bounds = composing.compose({gaussian: 3, pure: 2}, 1e-6)
-
-    assert bounds.pure is None, "Gaussian noise needs a delta"
-    assert bounds.zcdp == sums.epsilon_of(60_000 + 2 * pure.rho, 1e-6)
-    apart = composing.pure_sum({pure: 2}) + sums.epsilon_of(60_000, 1e-6)
-    half_of_delta_each = compose_exactly({pure: 2}, 5e-7) + sums.epsilon_of(60_000, 5e-7)
-    assert bounds.exact == min(apart, half_of_delta_each)
+    rho = GAUSSIANS * RHO_OF_GAUSSIAN
+    half = MIXED_DELTA / 2
+    all_to_gaussian = composing.pure_sum({PURE: PURES}) + sums.epsilon_of(rho, MIXED_DELTA)
+    half_to_each = compose_exactly({PURE: PURES}, half) + sums.epsilon_of(rho, half)
+    assert mixed_account.exact == min(all_to_gaussian, half_to_each)
 
 
 # The table of the guide
