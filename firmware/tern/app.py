@@ -187,18 +187,19 @@ class App:
 
     async def run(self, watchdog: "Watchdog | None" = None) -> None:
         """Answer the host beside other tasks, for ever; on a computer until the port closes.
-        watchdog: a machine.WDT.
 
-        After an exception, kept in `error`, it starts again; each pause is longer than the last.
+        Raises nothing: _session() keeps an exception in `error`, and a new session begins after a
+        pause. watchdog: a machine.WDT. From then on the whole library feeds it, wherever its work
+        may take long.
         """
         if watchdog:
             compat.feed = watchdog.feed
         pause = 1  # s
         while True:
             reports = self.reports
-            if await self._session() is None:
+            if await self._session() is None:  # the port has closed
                 return
-            # Short again after a connection that served; else longer each time.
+            # Short again after a session that sent reports; else twice as long each time.
             pause = 1 if self.reports > reports else min(2 * pause, _LONGEST_S)
             for _ in range(pause):
                 compat.feed()

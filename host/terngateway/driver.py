@@ -562,16 +562,21 @@ class GatewaysDriver(Driver):
     def _questions(self, round_: StoredRound, cohorts: Cohorts) -> dict[str, Ask]:
         """Return the question to each gateway that has devices in the round, by name.
 
+        A gateway adds up the reports of its devices, unless the run wants the report of each single
+        device (`individual`). Then the question has to say, for each cohort, of how many categories
+        devices report one. The question also says when the gateway has to answer: once the round
+        ends, by the run's quorum and deadline (`terms`).
+
         cohorts: the questions of the round, each with the ids of the devices that get it.
         """
-        devices = {}
+        devices_by_gateway = {}
         for gateway in self._roster.all.values():
             if len(gateway.devices):
-                devices[gateway.name] = gateway.devices
+                devices_by_gateway[gateway.name] = gateway.devices
         categories = None
         if self.individual:
             categories = [question.categories for question, _ in cohorts]
-        return questions_by_gateway(round_, devices, self.terms, categories)
+        return questions_by_gateway(round_, devices_by_gateway, self.terms, categories)
 
     def _groups(self, name: str, ask: Ask) -> list[Group]:
         """Return, for each cohort of a question, the group of devices that it was taken from.
@@ -704,19 +709,24 @@ class GatewaysDriver(Driver):
         return ended
 
     def _end(self, round_: RoundAtGateways, ended: str) -> RoundResult:
-        """Return the result of a round that has ended.
+        """Return the result of a round that has ended; raise an error if a run cannot go on.
 
-        ended: how, such as COMPLETE. Raises AllRefused if devices or a gateway have refused and
-        nobody has reported, and DeviceError if no gateway answers any more.
+        ended: how, such as COMPLETE.
+
+        If nobody has reported, the first of these errors that applies is raised: AllRefused if
+        devices have refused; GatewaysRefuse, an AllRefused, if gateways have; DeviceError if no
+        gateway answers any more, unless the run serves its fleet for ever and waits for them.
         """
         del self._rounds[round_.number]
         result = round_.result(ended)
-        self._refusals.check(result, 0)  # raises AllRefused if all devices have refused
+        # Gateways check the frames of their devices, so that none with a wrong key comes here.
+        self._refusals.check(result, forged=0)  # raises AllRefused, or warns
         if result.reports:
             return result
 
-        for name, refused in round_.refused.items():
-            raise GatewaysRefuse(result, name, refused)  # with the reason of the first one
+        if round_.refused:
+            first_name, reason = next(iter(round_.refused.items()))
+            raise GatewaysRefuse(result, first_name, reason)
         all_are_left_out = all(gateway.left_out for gateway in self._roster.all.values())
         if all_are_left_out and not self._standing:
             hint = (

@@ -67,15 +67,28 @@ _HARDWARE = ("tag", "entropy", "coordinates")
 class Part:
     """Says from which timed functions of the device library the time of a part of a report is found.
 
-    The names are the labels that `watch` in latency_program.py gives to the functions. The time of
-    the part is the time of the functions in `added` less that of those in `subtracted`, which the
-    former call but which belong to another part. wrapped: further timed functions that those in
-    `added` call; only the time that it takes to time them is deducted.
+    The names are the labels that `watch` in latency_program.py gives to the functions.
     """
 
+    # The functions that do the work of the part.
     added: tuple[str, ...]
+    # Functions that they call, and whose time belongs to another part.
     subtracted: tuple[str, ...] = ()
+    # Functions that they call, and whose time belongs to this part.
     wrapped: tuple[str, ...] = ()
+
+    def time(self, times: Mapping[str, float], timing_of_calls: Mapping[str, float]) -> float:
+        """Return the time of the part in a report.
+
+        Both mappings are by the label of a function, and lack functions that a report did not call.
+        times: the time of the function in a report. timing_of_calls: how much longer the function
+        that calls it takes because the calls are timed.
+        """
+        time = sum(times.get(label, 0.0) for label in self.added)
+        time -= sum(times.get(label, 0.0) for label in self.subtracted)
+        for label in self.subtracted + self.wrapped:
+            time -= timing_of_calls.get(label, 0.0)
+        return max(0.0, time)  # below 0 only by the error of the measurement
 
 
 # The parts in the order in which they are shown. What remains of a report's time is shown as
@@ -242,32 +255,22 @@ class Bench:
     def _parts(self, case: Case) -> dict[str, float]:
         """Return the time of each of PARTS in a report, in reports whose functions are timed.
 
-        Timing a function takes time itself: `time_inside` is added to the function's own time, and
-        `time_outside` to that of the function that calls it. Both are deducted.
+        Timing a call takes time itself. Some of it falls into the time of the called function
+        (`time_inside`), and the rest into that of its caller (`time_outside`). Both are deducted.
         """
         time_inside, time_outside = self.device.call("overhead()")
         self.prepare(case)
         self.device.call("watch()")
         _, times_by_function = self.answers(case)
 
-        calls_per_report = {}
-        time_per_report = {}
+        # By function, and each in one report.
+        time_of_function = {}
+        timing_of_calls = {}
         for label, times in times_by_function.items():
             calls = len(times) / ITERATIONS
-            calls_per_report[label] = calls
-            time_per_report[label] = (median(times) - time_inside) * calls
-
-        parts = {}
-        for name, part in PARTS.items():
-            part_time = 0.0
-            for label in part.added:
-                part_time += time_per_report.get(label, 0.0)
-            for label in part.subtracted:
-                part_time -= time_per_report.get(label, 0.0)
-            for label in (*part.subtracted, *part.wrapped):
-                part_time -= time_outside * calls_per_report.get(label, 0.0)
-            parts[name] = max(0.0, part_time)
-        return parts
+            time_of_function[label] = (median(times) - time_inside) * calls
+            timing_of_calls[label] = time_outside * calls
+        return {name: part.time(time_of_function, timing_of_calls) for name, part in PARTS.items()}
 
     def burst(self, case: Case, count: int) -> float:
         """Let the device make `count` reports of a kind, and return the seconds that they took.

@@ -270,12 +270,14 @@ def _posterior(result: dict[str, Any]) -> str:
 
 
 def _sum_summary(result: dict[str, Any]) -> str:
-    """Describe the card of a noisy sum in words.
+    """Describe the card of a noisy sum in words: a title, and the lines of _SUM.
 
-    result: the description of the card. With Gaussian noise (norm 2) it keeps a rho, with Laplace
-    noise (norm 1) an epsilon.
+    result: the description of the card. With Gaussian noise it keeps a rho, with Laplace noise an
+    epsilon. Its members are put in the place of their names in the lines, beside two texts that
+    are made here: `in_epsilon` and `radius_at_range_4`.
     """
-    if result["norm"] == 2:
+    noise_is_gaussian = result["norm"] == 2
+    if noise_is_gaussian:
         measure = "rho"
         in_epsilon = "a ledger in epsilon refuses it"
     else:
@@ -284,22 +286,26 @@ def _sum_summary(result: dict[str, Any]) -> str:
     certified = result[f"{measure}_certified"]
     claimed = result[f"{measure}_claimed"]
 
-    values = dict(result)
-    values["in_epsilon"] = in_epsilon
-    # The radius counts steps of 2**-(14 + range), so at range 4 they are 2**-18.
-    values["at_4"] = result["radius"] / 2**18
+    # A card states its radius as a number of units. How large a unit is depends on the question that
+    # a device answers: 2**-(14 + range), where the question names the range. Range 4 is an example.
+    unit_at_range_4 = 2 ** -(14 + 4)
+    made_here = {
+        "in_epsilon": in_epsilon,
+        "radius_at_range_4": result["radius"] * unit_at_range_4,
+    }
     lines = [f"card (sum): {measure} {certified} certified, {claimed} claimed"]
     for line in _SUM:
-        lines.append(line.format_map(values))
+        lines.append(line.format_map(result | made_here))
     return "\n".join(lines)
 
 
-# The lines about the card of a sum. In braces: members of its description, and `in_epsilon` and
-# `at_4` of `_sum_summary`.
+# The lines about the card of a sum. In braces: members of its description, and the two texts that
+# `_sum_summary` makes.
 _SUM = (
     "  protects   {protects}",
     "  report     costs {rho_certified} of a ledger in rho; {in_epsilon}",
-    "  radius     {radius_steps} grid steps in the l{norm} norm = {radius} of 2**-(14+range): {at_4:g} at range 4",
+    "  radius     {radius_steps} grid steps in the l{norm} norm = {radius} of 2**-(14+range): "
+    "{radius_at_range_4:g} at range 4",
     "  noise      {noise}, of {sigma_steps:.6g} grid steps (standard deviation)",
     "  tally      {tally[0]} for each unit that is clipped, {tally[1]} for any other",
     "  outputs    {levels} ({bits_per_value:.4g} bits per value), in steps of {output_steps} grid steps",
@@ -342,14 +348,20 @@ def _summary(result: dict[str, Any]) -> str:
 
 
 def _accuracy(result: dict[str, Any]) -> list[str]:
-    """Return the lines about the variance and the bias of a card's unbiased values.
+    """Return the lines that say how far a report is from the device's value.
+
+    Most cards give each symbol a number, such that the mean of the reported numbers is the device's
+    value. A line states the variance of such a number, and another one the bias: how far the mean
+    is off because a card has integers. The outputs of some cards stand for no numbers, so that
+    they have neither. The card of a projection reports whole vectors and has lines of its own.
 
     result: the description of the card.
     """
     if result["shape"] == "projection":
         values = {**result, "bias": _bias_of_projection(result["bias_bound"])}
         return [line.format_map(values) for line in _PROJECTION]
-    if result["bias"] is None:
+    outputs_have_numbers = result["bias"] is not None
+    if not outputs_have_numbers:
         return ["  variance   none: its outputs have no unbiased values"]
     worst = f"at most {result['worst_case_variance']:.6g} (at |x| = {result['worst_case_at']:.4g})"
     return [

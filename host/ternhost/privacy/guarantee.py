@@ -119,15 +119,22 @@ def _probability_of_exceeding(reports: Mapping[ReportKind, int], epsilon: float)
 def _exceeded_by_noise(reports: Mapping[ReportKind, int], epsilon: float) -> float:
     """Return an upper bound of the probability that the privacy loss is above epsilon.
 
-    reports: how many of each kind, all of them with Gaussian noise.
+    It is the lesser of two bounds. One holds for any reports with this total rho. The other needs,
+    for each kind of report, an amount of normal noise that is known to disclose at least as much as
+    the report (`ReportKind.normal`). Then a bound of the loss of all this normal noise, whose
+    distribution is known, is a bound of the loss of the reports, too.
+
+    reports: how many of each kind, all of them with Gaussian noise, which is drawn in integers.
     """
     rho = sum(times * report.rho for report, times in reports.items())
-    bound = sums.exceeded(rho, epsilon)
-    all_are_normal = all(report.normal for report in reports)
-    if all_are_normal:  # then continuous normal noise, which is easier to bound, discloses as much
-        rho_of_normal = sum(times * report.normal for report, times in reports.items())
-        bound = min(bound, gaussian_curve.exceeded(rho_of_normal, epsilon))
-    return bound
+    bound_by_rho = sums.exceeded(rho, epsilon)
+    normal_noise_is_known = all(report.normal > 0 for report in reports)
+    if not normal_noise_is_known:
+        return bound_by_rho
+
+    rho_of_normal = sum(times * report.normal for report, times in reports.items())
+    bound_by_normal = gaussian_curve.exceeded(rho_of_normal, epsilon)
+    return min(bound_by_rho, bound_by_normal)
 
 
 @dataclass(frozen=True)

@@ -300,17 +300,19 @@ def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | N
 
 @dataclass(frozen=True)
 class _Unable:
-    """The devices that cannot pay for `times` reports, and a typical one among them.
+    """The devices that cannot pay for a number of reports, and the median one among them.
 
-    of_class, measure, left and price are about the median device: half of the devices that cannot
-    pay have as much left as it has, or less. Amounts are in millionths.
+    Half of the devices that cannot pay have as much left as the median one, or less. Amounts are in
+    millionths.
     """
 
+    reports: int  # for which they cannot pay
     count: int  # the number of devices that cannot pay
-    known: int  # the number of all devices whose budget is known
-    alike: bool  # whether all that cannot pay have the same amount left
-    times: int  # the number of reports
-    of_class: int  # the index of its class of devices
+    devices_with_known_budget: int  # whether they can pay or not
+    all_have_the_same_left: bool  # whether all that cannot pay have the same amount left
+
+    # About the median one.
+    class_of_median: int  # the index of its class of devices
     measure: int  # what its ledger counts, EPSILON or RHO
     left: int  # what remains of its budget
     price: int | None  # of the reports; None: its ledger cannot pay for any such report
@@ -331,11 +333,11 @@ class _Unable:
         measure = int(funds.measure[median])  # whether their ledgers count epsilon or rho
         distinct_amounts = np.unique(funds.left[unable])
         return cls(
+            reports=times,
             count=round(funds.devices_in(unable)),
-            known=round(funds.known_devices),
-            alike=len(distinct_amounts) == 1,
-            times=times,
-            of_class=of_class,
+            devices_with_known_budget=round(funds.known_devices),
+            all_have_the_same_left=len(distinct_amounts) == 1,
+            class_of_median=of_class,
             measure=measure,
             left=int(funds.left[median]),
             price=prices[of_class][measure],
@@ -356,14 +358,14 @@ def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
     unable = _Unable.of(learner, funds, times)  # those that cannot pay, and a typical one of them
     if unable.price is None:  # their ledgers count epsilon, in which the noise has no price
         reason, remedy = REMEDIES[wire.ERR_MEASURE]
-        devices = counted(unable.known, "device")
+        devices = counted(unable.devices_with_known_budget, "device")
         return RefusedError(f"{unable.count:,} of {devices} cannot pay: {reason}", hint=remedy)
 
     text = _unaffordable(run, unable, unable.price)
     is_endless = run.schedule is not None  # then fewer reports or rounds cannot be asked for
     if is_endless:
         return RefusedError(text, hint=WHEN_SPENT)
-    enough = _reports_for(learner, unable.of_class, unable.measure, unable.left)
+    enough = _reports_for(learner, unable.class_of_median, unable.measure, unable.left)
     if enough is not None:
         text += f", enough for {enough} of its {counted(times, 'report')}"
     hint = WHEN_SPENT
@@ -376,22 +378,25 @@ def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
 def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
     """Say for people what the run costs a device, and what devices have left.
 
-    unable: the devices that cannot pay. price: what the run, or a report of a run without an end,
-    costs the median one of them, in millionths.
+    For instance "this run costs a device epsilon 5, and 8 of the 9 devices whose budget is known
+    cannot pay that: half of them have epsilon 2 left, or less".
+
+    unable: the devices that cannot pay, and the median one among them, which is the example. price:
+    what the run, or a report of a run without an end, costs the median one, in millionths.
     """
     learner = run.algorithm
-    subject = "this run"
-    if run.schedule is not None:  # the run has no end
-        subject = "a report of this run"
-    gaussian = learner.designs[unable.of_class].release(unable.times).gaussian
-    cost = _cost(price, unable.measure, learner.delta, gaussian)
+    is_endless = run.schedule is not None
+    subject = "a report of this run" if is_endless else "this run"
+    design = learner.designs[unable.class_of_median]
+    noise_is_gaussian = design.release(unable.reports).gaussian
+    cost = _cost(price, unable.measure, learner.delta, noise_is_gaussian)
     left = _amount(unable.left, unable.measure, learner.delta)
-    if unable.known == 1:
+    if unable.devices_with_known_budget == 1:
         return f"{subject} costs {cost}, and the device has {left} left"
 
-    text = f"{subject} costs a device {cost}, and {unable.count:,} of the {unable.known:,} devices"
-    text += " whose budget is known cannot pay that: "
-    if unable.alike:
+    known = f"{unable.devices_with_known_budget:,} devices whose budget is known"
+    text = f"{subject} costs a device {cost}, and {unable.count:,} of the {known} cannot pay that: "
+    if unable.all_have_the_same_left:
         return f"{text}they have {left} left"
     return f"{text}half of them have {left} left, or less"
 

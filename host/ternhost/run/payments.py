@@ -55,9 +55,11 @@ class _Claim:
     """
 
     devices: Integers  # the ids of the devices that may have spent it
-    speakers: Integers  # those among them whose ledger the statement may come from
+    # Those among them of which one has the ledger that the board read: its first device, or any
+    # device of a site if the site does not say which one.
+    sources: Integers
     measure: int  # in which the devices' ledgers count: EPSILON or RHO
-    paid: int  # what the board says a device has spent
+    spent: int  # what that device has spent in its life, as the board says
     known: int  # what its accepted reports in the store have cost
 
 
@@ -79,13 +81,13 @@ def unknown_payments(
     asked = costs.asked_disclosures(store)
     payments = []
     for claim in claims:
-        most_asked = asked.prices(claim.speakers, claim.measure).max(initial=0)
+        most_asked = asked.prices(claim.sources, claim.measure).max(initial=0)
         payment = Payment(
             first=int(claim.devices.min()),
             last=int(claim.devices.max()),
             measure=claim.measure,
-            amount=claim.paid - claim.known,
-            paid=claim.paid,
+            amount=claim.spent - claim.known,
+            paid=claim.spent,
             asked=int(most_asked),
         )
         payments.append(payment)
@@ -95,29 +97,29 @@ def unknown_payments(
 def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each board whose first device has spent more than the store knows of.
 
-    A claim is the board's statement, beside what the accepted reports in the store have cost. A
-    board reports the ledger of its first device; its other devices are taken to have spent the
-    same. budgets: what boards say that devices have spent and have left; budgets without the id of
-    a device are left out (see `_claims_of_sites`). disclosures: the devices' accepted reports in
-    the store.
+    A board may have several devices. It states what the first one has spent, and we take the others
+    to have spent the same.
+
+    budgets: what boards say that devices have spent and have left. Those that do not say which
+    device they are about are left out: `_claims_of_sites` takes them. disclosures: the devices'
+    accepted reports in the store.
     """
     for measure in (EPSILON, RHO):  # what a ledger counts; prices are looked up separately for each
-        first_devices, boards = [], []
+        boards = []
+        first_devices = []
         for budget in budgets:
-            if budget.first is None:
-                continue
-            if budget.measure == measure and budget.spent:
-                first_devices.append(budget.first)
+            if budget.first is not None and budget.measure == measure and budget.spent:
                 boards.append(budget)
+                first_devices.append(budget.first)
         # What the accepted reports of each of these devices have cost, in millionths.
-        known_prices = disclosures.prices(integers(first_devices), measure).tolist()
-        for first, board, known in zip(first_devices, boards, known_prices, strict=True):
+        known_costs = disclosures.prices(integers(first_devices), measure).tolist()
+        for board, first_device, known in zip(boards, first_devices, known_costs, strict=True):
             if board.spent > known:
                 yield _Claim(
                     devices=integers(board.devices),
-                    speakers=integers((first,)),
+                    sources=integers((first_device,)),
                     measure=measure,
-                    paid=board.spent,
+                    spent=board.spent,
                     known=known,
                 )
 
@@ -146,9 +148,9 @@ def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -
         if budget.spent > known:
             yield _Claim(
                 devices=devices,
-                speakers=devices,
+                sources=devices,
                 measure=budget.measure,
-                paid=budget.spent,
+                spent=budget.spent,
                 known=known,
             )
 

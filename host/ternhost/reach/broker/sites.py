@@ -52,7 +52,7 @@ class BrokerSite:
     name: str
     password: str  # with which its broker logs in at the central one
 
-    # Its broker, if it has one (`bridge`).
+    # Whether it has a broker of its own, which is bridged to the central one; and that broker.
     bridge: bool = False
     names: Sequence[str] = ("localhost", "127.0.0.1")  # at which boards reach it
     address: str = "127.0.0.1"  # where it listens
@@ -87,21 +87,27 @@ class BrokerSite:
     def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
         """Return what the site's broker may do, as a section of the central broker's access list.
 
-        The section is empty if the site has no broker. prefix: the beginning of all topics of the
-        fleet. keys: the keys of all devices of the fleet, by their ids.
+        A site is a place apart from the host. Its broker logs in at the central one as a user, and
+        passes on the messages of the site's boards, and no others. A site without a broker
+        (`bridge` is False) gets an empty section, since nobody logs in for it.
+
+        prefix: the beginning of all topics of the fleet. keys: the keys of all devices of the
+        fleet, by their ids.
         """
         if not self.bridge:
             return ""
-        boards = ["+"]  # the wildcard: any board
-        if self.has_ids:
+        # The broker writes whether it is connected, and reads what the host sends to all boards.
+        rights = Rights.below(prefix, write=f"site/{self.name}", read="round model")
+        section = f"user {self.user}\n{rights.lines()}"
+
+        any_board = "+"  # the wildcard of MQTT
+        boards = [any_board]
+        if self.has_ids:  # only the devices with these ids are the site's
             boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
-        # The broker says whether it is connected, and reads what is for all boards.
-        rights = Rights.below(prefix, write=f"site/{self.name}", read="round model").lines()
-        text = f"user {self.user}\n{rights}"
         for topic in _BOARD_TOPICS:
             for board in boards:
-                text += f"{topic.format(prefix=prefix)}{board}\n"
-        return text + "\n"
+                section += f"{topic.format(prefix=prefix)}{board}\n"
+        return section + "\n"
 
 
 # Reading

@@ -86,24 +86,39 @@ class PrivacySection(Section):
 def card_of_class(snapshot: Snapshot, class_index: int) -> tuple[str, str]:
     """Return the card of a class of devices, in hex digits, and what its symbols stand for.
 
-    The meaning of the symbols is known from the counts of the last round; before the first round it
-    follows from the algorithm and the mechanism. Without classes, the card is that of any report so
-    far, or "".
+    If the classes of the run are not known, it is the first card of the last round's reports; before
+    any report the card is "".
     """
-    meaning_of_card: dict[str, str] = {}
-    for tally in snapshot.tallies:
-        meaning_of_card[tally.card] = VALUE if tally.what == DIRECTION else tally.what
-    if snapshot.run is None or not snapshot.run.classes:
-        for card_digits, meaning in meaning_of_card.items():
-            return card_digits, meaning
-        return "", VALUE
+    meanings = _meanings_of_reported_cards(snapshot)
+    run = snapshot.run
+    if run is None or not run.classes:
+        no_card = ("", VALUE)
+        return next(iter(meanings.items()), no_card)
 
-    device_class = snapshot.run.classes[class_index]
+    device_class = run.classes[class_index]
     card_digits = device_class["card"]
-    if card_digits in meaning_of_card:
-        return card_digits, meaning_of_card[card_digits]
-    reports_labels = snapshot.run.algorithm == "infer" and device_class["mechanism"] == "grr"
-    return card_digits, LABEL if reports_labels else VALUE
+    meaning = meanings.get(card_digits)
+    if meaning is None:  # there is no report by this card yet
+        meaning = _expected_meaning(run.algorithm, device_class["mechanism"])
+    return card_digits, meaning
+
+
+def _meanings_of_reported_cards(snapshot: Snapshot) -> dict[str, str]:
+    """Return what the symbols of each card stand for, from the counts of the last round.
+
+    The cards are in hex digits, in the order of the counts.
+    """
+    meanings: dict[str, str] = {}
+    for tally in snapshot.tallies:
+        # The picture of a card shows directions of gradients as it shows values.
+        meanings[tally.card] = VALUE if tally.what == DIRECTION else tally.what
+    return meanings
+
+
+def _expected_meaning(algorithm: str, mechanism: str) -> str:
+    """Return what the symbols of a card will stand for in a run that has no reports by it yet."""
+    reports_labels = algorithm == "infer" and mechanism == "grr"
+    return LABEL if reports_labels else VALUE
 
 
 def _draw(card_digits: str, meaning: str, classes: tuple[str, ...]) -> dict[str, Any] | str:
