@@ -312,7 +312,9 @@ def test_a_unit_counts_once_whatever_the_flash_says():
         answerer.values(Client, Odd(places), None)
         assert answerer._sums[1] == units, places
 
-    # Records that are removed in the middle of a sum: units of one record, two of them counted.
+
+def test_units_whose_records_are_removed_in_the_middle_of_a_sum_do_not_count():
+    # Units are of one record. The program removes all records after two of the four were taken.
     answerer = answerer_of(sum_card(1, 1, 1, 4096, 4096, 1, 1), Question(1))
     book = Odd([0, 1, 2, 3])
     for step, _ in enumerate(answerer.steps(Client, book)):

@@ -340,6 +340,9 @@ def secrets_of_host(server):
     return secrets
 
 
+HOST_PINGS = 1.2  # seconds in which the host pings every site at least once
+
+
 def refused_to_north(target, attack):
     """What the server refuses while a client with the key of site north runs `attack(client)`.
 
@@ -357,9 +360,6 @@ def refused_to_north(target, attack):
 
     asyncio.run(attacking())
     return " ".join(errors)
-
-
-HOST_PINGS = 1.2  # seconds in which the host pings every site at least once
 
 
 def test_a_site_hears_nothing_of_another_site_or_of_the_server(target):

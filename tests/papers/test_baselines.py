@@ -47,21 +47,44 @@ def test_float_mechanisms_have_the_papers_mean_and_variance(name, epsilon):
         require_law(perturb(np.full(SAMPLES, x), rng), x, law(epsilon, x))
 
 
+def step_density(name, epsilon):
+    """The density of a mechanism's noise on a grid of its positive side: the grid, its step, the
+    densities. It falls to nearly 0 within the grid.
+    """
+    m, height = STEPS[name](epsilon, math.exp(-epsilon))
+    step = 2e-4
+    noise = np.arange(step / 2, 2 + 80 / epsilon, step)
+    steps_down = np.maximum(0, np.ceil((noise - m) / 2))
+    return noise, step, height * np.exp(-epsilon * steps_down)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_the_density_of_noise_of_steps_adds_up_to_1(name, epsilon):
+    _, step, density = step_density(name, epsilon)
+    both_sides = 2 * step * density.sum()
+    assert both_sides == pytest.approx(1, rel=1e-3)
+
+
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_noise_of_steps_has_the_mean_and_the_variance_of_its_density(name, epsilon):
-    """SCDF and Staircase are mechanisms of Wang et al. that add noise whose density falls in steps.
+    """SCDF and Staircase of Wang et al. add noise whose density falls in steps."""
+    noise, step, density = step_density(name, epsilon)
+    variance = 2 * step * (noise**2 * density).sum()
+    x = 0.5
+    outputs = perturbing.MECHANISMS[name](epsilon)(np.full(SAMPLES, x), baseline.generator(3))
+    require_law(outputs, x, variance)
 
-    The outputs of our implementation have the moments of this density, integrated numerically.
-    """
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_noise_of_steps_is_on_its_first_step_as_often_as_its_density_says(name, epsilon):
     m, height = STEPS[name](epsilon, math.exp(-epsilon))
-    step = 2e-4  # of the integrals
-    y = np.arange(step / 2, 2 + 80 / epsilon, step)  # of one side
-    density = height * np.exp(-epsilon * np.maximum(0, np.ceil((y - m) / 2)))
-    assert 2 * step * density.sum() == pytest.approx(1, rel=1e-3)
-    outputs = perturbing.MECHANISMS[name](epsilon)(np.full(SAMPLES, 0.5), baseline.generator(3))
-    require_law(outputs, 0.5, 2 * step * (y * y * density).sum())
-    assert np.mean(np.abs(outputs - 0.5) < m) == pytest.approx(2 * m * height, abs=0.006)
+    x = 0.5
+    outputs = perturbing.MECHANISMS[name](epsilon)(np.full(SAMPLES, x), baseline.generator(3))
+    is_on_first_step = np.abs(outputs - x) < m
+    assert is_on_first_step.mean() == pytest.approx(2 * m * height, abs=0.006)
 
 
 @pytest.mark.parametrize("model", ["linear", "logistic", "svm"])
@@ -130,13 +153,25 @@ def test_duchi_s_tuples_are_unbiased_and_keep_epsilon_by_enumeration(d, epsilon)
     assert bound * (rounding_law @ output_law) @ signs == pytest.approx(x)
 
 
-@pytest.mark.parametrize(("d", "told"), [(3, 1.0), (4, math.log(1 + math.e))])
-def test_duchi_s_tuples_as_printed_tell_more_where_d_is_even(d, told):
-    products = all_signs(d) @ all_signs(d).T
-    outputs = np.zeros(products.shape)
-    for share, side in ((math.e, products >= 0), (1, products <= 0)):
-        outputs += share * side / side.sum(axis=1, keepdims=True)
-    assert math.log(outputs.max() / outputs.min()) == pytest.approx(told)
+@pytest.mark.parametrize(
+    ("d", "epsilon_told"),
+    [
+        pytest.param(3, 1.0, id="odd: the epsilon that was asked for"),
+        pytest.param(4, math.log(1 + math.e), id="even: more"),
+    ],
+)
+def test_duchi_s_tuples_as_printed_tell_more_where_d_is_even(d, epsilon_told):
+    """The paper first draws a side, the likely one with e**epsilon times the probability of the
+    other, and then an output from it, evenly. Both sides include the outputs whose product with the
+    tuple is 0. There are such outputs where d is even, so that the two sides together make them
+    likelier than any of the unlikely side.
+    """
+    epsilon = 1.0
+    products = all_signs(d) @ all_signs(d).T  # tuples x outputs
+    likely_side, unlikely_side = products >= 0, products <= 0
+    likelihood = math.exp(epsilon) * likely_side / likely_side.sum(axis=1, keepdims=True)
+    likelihood += unlikely_side / unlikely_side.sum(axis=1, keepdims=True)
+    assert math.log(likelihood.max() / likelihood.min()) == pytest.approx(epsilon_told)
 
 
 @pytest.mark.parametrize("name", ["duchi", "hm", "hm-tp"])

@@ -196,12 +196,11 @@ def test_devices_can_pay_for_a_run_with_the_option_that_its_refusal_names_first(
 
 
 def test_a_budget_for_life_that_fits_is_named(tern):
+    """The ledgers hold what an epsilon of 1.2 for life costs, rounded down: 1.19 fits."""
     fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
     words = ["collect", *fleet, "--unit", "record", "--records", "20", "--json"]
     refused = tern(*words, "--run-epsilon", "2", code=errors.REFUSED).json
-    assert (
-        "--run-epsilon 1.19;" in refused["hint"]
-    )  # their ledgers hold what 1.2 costs, rounded down
+    assert "--run-epsilon 1.19;" in refused["hint"]
     assert tern(*words, "--run-epsilon", "1.19", code=errors.OK).json["refusals"] == 0
 
 

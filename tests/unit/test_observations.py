@@ -65,26 +65,37 @@ def test_the_deviation_of_a_weight_is_that_of_its_error():
     assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
 
-def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
-    """Public rows stand for the features of the devices' records. Where the devices' answer
-    contradicts them (two features vary twenty times less in the rows), a fit cannot be trusted: the
-    model takes a step against the reported gradient instead.
-    """
+# Public rows stand for the features of the devices' records. In these rows two of the six features
+# vary twenty times less than in the devices' records, so that the devices' answer contradicts them.
+SPREAD_OF_FEATURES = [1, 1, 1, 1, 0.05, 0.05]
+
+
+@pytest.fixture
+def contradicted():
+    """Observations with such rows, after the devices' first answer and a fit to it."""
     x = rows(4000)
-    other_population = x[:1000] * [1, 1, 1, 1, 0.05, 0.05]  # two features hardly vary
-    observations = Observations(LOGISTIC, other_population)
+    observations = Observations(LOGISTIC, x[:1000] * SPREAD_OF_FEATURES)
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
-    weights = observations.fit()
-    assert not observations.rows_suit
-    assert observations.misfit > 10, "noise alone would give 1"
+    observations.fit()
+    return observations
 
-    gradient = answer(x, radius=DIRECTION).gradient
-    cosine = -weights @ gradient / np.linalg.norm(weights) / np.linalg.norm(gradient)
-    assert cosine > 0.99, "the model moves against the gradient"
 
-    # The next question is at the model 0 again.
-    next_weights, _ = observations.question()
-    assert np.array_equal(next_weights, np.zeros(D))
+def test_rows_of_another_population_are_found_out(contradicted):
+    assert not contradicted.rows_suit
+    assert contradicted.misfit > 10, "noise alone would give 1"
+
+
+def test_a_model_moves_against_the_gradient_where_the_rows_do_not_suit(contradicted):
+    """A fit to these rows cannot be trusted, but the gradient that devices reported can."""
+    step = contradicted.weights
+    gradient = answer(rows(4000), radius=DIRECTION).gradient
+    cosine = step @ gradient / np.linalg.norm(step) / np.linalg.norm(gradient)
+    assert cosine < -0.99
+
+
+def test_the_next_question_is_at_the_model_0_where_the_rows_do_not_suit(contradicted):
+    weights, _ = contradicted.question()
+    assert np.array_equal(weights, np.zeros(D))
 
 
 @pytest.fixture
