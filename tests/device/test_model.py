@@ -234,25 +234,40 @@ def state_of(model):
     return model.round, model.kind, model.classes, model.d, model.exponent, scores
 
 
-def test_a_model_survives_a_restart():
-    # The model is kept in flash. Rows: epoch of the fleet key (0: no fleet), kind of model,
-    # classes, features. A final model is not replaced by a later ROUND.
+# Epoch of the fleet key (0: no fleet), kind of model, classes, features.
+STORED_MODELS = (
+    (0, wire.LINEAR, 1, 1),
+    (1, wire.LOGISTIC, 1, 13),
+    (70_000_000, wire.SVM, 1, 8),
+    (2**32 - 1, wire.SOFTMAX, 6, 13),
+)
+
+
+def folders_of_stored_models():
+    """A folder for each of STORED_MODELS, and the model that was stored there."""
     words = Words(1)
-    for epoch, kind, classes, d in (
-        (0, 1, 1, 1),
-        (1, 2, 1, 13),
-        (70_000_000, 3, 1, 8),
-        (2**32 - 1, 4, 6, 13),
-    ):
+    for epoch, kind, classes, d in STORED_MODELS:
         folder = scratch.folder()
         if epoch:
             put_fleet(folder, KEY, epoch=epoch)
         model = opened(folder)
-        model.take_model(frame_of(12, random_values(words, classes * d), kind, -20, classes), KEY)
-        again = opened(folder)
-        assert state_of(again) == state_of(model) and again.ready
-        again.take_round(Question(99, random_values(words, 3)))
-        assert state_of(again) == state_of(model)
+        parameters = random_values(words, classes * d)
+        model.take_model(frame_of(12, parameters, kind, -20, classes), KEY)
+        yield folder, model
+
+
+def test_a_model_survives_a_restart():
+    for folder, model in folders_of_stored_models():
+        restarted = opened(folder)
+        assert restarted.ready
+        assert state_of(restarted) == state_of(model)
+
+
+def test_a_later_round_does_not_replace_a_model_after_a_restart():
+    for folder, model in folders_of_stored_models():
+        restarted = opened(folder)
+        restarted.take_round(Question(99, (1, 2, 3)))
+        assert state_of(restarted) == state_of(model)
 
 
 def test_parameters_are_written_for_one_of_eight_rounds():

@@ -138,20 +138,31 @@ def check_draws(card, values, data, symbols, used):
     assert not any(out)
 
 
+def roundings(t):
+    """(coarse, b): noise of scale t is rounded to multiples of 2**coarse, and sent in b bits."""
+    finest_that_fits = max(0, bits(t) - 12)
+    return (finest_that_fits, 16), (3, 4), (20, 2)
+
+
 def test_noise_is_drawn_as_specified():
     # A sum card adds Gaussian or Laplace noise, in integers. From the same random bytes the fast
-    # code draws the same as noise(), which follows the specification word by word, and rounds
-    # alike to multiples of 2**coarse, in b bits.
+    # code draws the same symbols as noise() and symbol(), which follow the specification word by
+    # word.
     for t, c, m in NOISES:
-        for coarse, b in ((max(0, bits(t) - 12), 16), (3, 4), (20, 2)):
-            card = Card(sum_card(20_000_000, 2 if c else 1, t=t, c=c, m=m, coarse=coarse, bits=b))
-            half = (1 << coarse) // 2
-            values = [0, -1234, 999, half, -half, -(1 << coarse + b), 1 << 28]
+        norm = 2 if c else 1  # Gaussian or Laplace
+        for coarse, b in roundings(t):
+            card = Card(sum_card(20_000_000, norm, t=t, c=c, m=m, coarse=coarse, bits=b))
+            half_a_step = (1 << coarse) // 2
+            below_all_symbols = -(1 << coarse + b)
+            values = [0, -1234, 999, half_a_step, -half_a_step, below_all_symbols, 1 << 28]
+
             keyed = Keyed(b"sums", b"noise %d %d %d" % (t, c, m))
             data = bytes([keyed.byte() for _ in range(3000)])
-            plain = Replay(data)
-            symbols = [symbol(value + noise(plain.byte, t, c, m), coarse, b) for value in values]
-            check_draws(card, values, data, symbols, plain.cursor[POSITION])
+            specified = Replay(data)
+            symbols = [
+                symbol(value + noise(specified.byte, t, c, m), coarse, b) for value in values
+            ]
+            check_draws(card, values, data, symbols, specified.cursor[POSITION])
 
 
 class Card:

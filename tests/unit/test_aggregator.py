@@ -131,27 +131,42 @@ def test_no_flipped_bit_is_accepted(asked):
         assert asked.accept([flipped(report(1), bit)], now=101.0).reports == []
 
 
-def test_a_quorum_ends_a_round_and_later_reports_are_late(aggregator, store):
-    """A round with a quorum ends as soon as that many reports have come, here 2 of 3."""
-    open_round(aggregator, quorum=2)
+def test_a_round_ends_when_its_quorum_has_reported(aggregator):
+    open_round(aggregator, devices=(1, 2, 3), quorum=2)
     aggregator.accept([report(1)], now=101.0)
     assert aggregator.ended(1, now=101.0) is None
     aggregator.accept([report(2)], now=101.0)
     result = aggregator.ended(1, now=101.0)
     assert (result.ended, result.reports) == (QUORUM, 2)
+
+
+def test_a_report_after_the_quorum_is_late(aggregator, store):
+    open_round(aggregator, devices=(1, 2, 3), quorum=2)
+    aggregator.accept([report(1), report(2)], now=101.0)
+    aggregator.ended(1, now=101.0)
     aggregator.accept([report(3)], now=101.0)
     assert aggregator.statistics.late == 1
     assert [device for device, _ in store.reports(1)] == [1, 2]
 
 
-def test_a_deadline_ends_a_round_and_later_reports_are_late(aggregator, store):
+@pytest.fixture
+def aggregator_with_deadline(aggregator):
+    """An aggregator whose round ends at 110.0, before which device 1 has reported."""
     open_round(aggregator, deadline=10.0)  # it begins at 100.0
     aggregator.accept([report(1)], now=109.9)
-    assert aggregator.ended(1, now=109.9) is None
-    aggregator.accept([report(2)], now=110.0)
-    result = aggregator.ended(1, now=110.0)
+    return aggregator
+
+
+def test_a_round_ends_at_its_deadline(aggregator_with_deadline):
+    assert aggregator_with_deadline.ended(1, now=109.9) is None
+    result = aggregator_with_deadline.ended(1, now=110.0)
     assert (result.ended, result.reports) == (DEADLINE, 1)
-    assert aggregator.statistics.late == 1
+
+
+def test_a_report_at_the_deadline_is_late(aggregator_with_deadline, store):
+    aggregator_with_deadline.accept([report(2)], now=110.0)
+    assert aggregator_with_deadline.ended(1, now=110.0).reports == 1
+    assert aggregator_with_deadline.statistics.late == 1
     assert [device for device, _ in store.reports(1)] == [1]
 
 
@@ -180,17 +195,25 @@ def test_cohorts_are_counted_apart(aggregator):
     assert second.counts.sum() == 3
 
 
-def test_a_crashed_host_resumes_the_same_round(asked, store):
-    """A new process that reads the store asks the same questions, knows who has answered, and
-    counts each device once.
-    """
-    requests = [asked.request(1, device) for device in (1, 2, 3)]
+@pytest.fixture
+def resumed(asked, store):
+    """The aggregator of a new process, which reads the store. Device 1 of 3 had reported before."""
     asked.accept([report(1)], now=101.0)
+    aggregator = Aggregator(store)
+    assert aggregator.resume(now=500.0) == [1], "the number of the open round"
+    return aggregator
 
-    resumed = Aggregator(store)
-    assert resumed.resume(now=500.0) == [1]
-    assert [resumed.request(1, device) for device in (1, 2, 3)] == requests
+
+def test_a_host_that_has_crashed_asks_the_same_questions(asked, resumed):
+    for device in (1, 2, 3):
+        assert resumed.request(1, device) == asked.request(1, device)
+
+
+def test_a_host_that_has_crashed_knows_who_has_answered(resumed):
     assert resumed.unanswered(1) == [2, 3]
+
+
+def test_a_host_that_has_crashed_counts_each_device_once(resumed):
     resumed.accept([report(1), report(2), report(3)], now=501.0)
     assert resumed.statistics.duplicate == 1
     (cohort,) = resumed.ended(1, now=501.0).cohorts
