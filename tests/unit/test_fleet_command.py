@@ -58,7 +58,7 @@ class FleetOfNoBoards:
 
     ports = ("/dev/pts/7",)
 
-    def __init__(self, *_):
+    def __init__(self, *_, port_is_read):
         pass
 
     def __enter__(self):

@@ -118,7 +118,10 @@ def run_emulate(args: argparse.Namespace) -> int:
             from terntools.emulators import at_broker
 
             broker_watch = at_broker.connect(args.broker, broker_store, store, board_folders)
-        fleet = stack.enter_context(EmulatedFleet(interpreter, board_folders, args.program))
+        emulated = EmulatedFleet(
+            interpreter, board_folders, args.program, port_is_read=not args.broker
+        )
+        fleet = stack.enter_context(emulated)
         try:
             _print_fleet(args, fleet, store, board_folders)
             _watch(fleet, broker_watch)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Self
 
 import tern
-from tern.links import MODULES as LINK_FILES
 from ternhost.errors import DeviceError, StorageError
 from ternhost.files import close_to_others, private
 from terntools.emulators.micropython import device_command
@@ -36,13 +35,16 @@ class EmulatedBoard:
         directory: str | Path,
         firmware: Path = FIRMWARE,
         program: str | Path | None = None,
+        port_is_read: bool = True,
     ) -> None:
         """Start the board.
 
         binary: the MicroPython interpreter. directory: of the board's files. firmware: the folder of the
-        device library. program: a file of MicroPython that runs instead of tern's main.py. Raises
-        DeviceError.
+        device library. program: a file of MicroPython that runs instead of tern's main.py.
+        port_is_read: whether somebody reads what the board prints at its port; otherwise it prints
+        into board.log, since a port that nobody reads blocks the program. Raises DeviceError.
         """
+        self._port_is_read = port_is_read
         self.binary = Path(binary)
         self.program: tuple[str | Path, ...] = ("-m", "tern.boards.emulated")
         if program is not None:
@@ -68,19 +70,14 @@ class EmulatedBoard:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start the process. Its messages go to board.log in its directory. Raises DeviceError.
-
-        What a program prints goes to the port, or, if the board reaches its host in another way, to
-        board.log as well: nobody reads the port then, and a program that prints would block.
-        """
-        is_port_used = not any((self.directory / name).exists() for name in LINK_FILES)
+        """Start the process. Its messages go to board.log in its directory. Raises DeviceError."""
         lock = self._lock()
         try:
             with open(self.directory / LOG_NAME, "ab", opener=private) as log:
                 self._process = subprocess.Popen(
                     device_command(self.binary, *self.program, self.directory),
                     stdin=self._far,
-                    stdout=self._far if is_port_used else log,
+                    stdout=self._far if self._port_is_read else log,
                     stderr=log,
                     cwd=self.directory,
                     env={**os.environ, "MICROPYPATH": f"{self.firmware}{os.pathsep}.frozen"},
@@ -155,12 +152,14 @@ class EmulatedFleet:
         binary: str | Path,
         directories: Sequence[str | Path],
         program: str | Path | None = None,
+        port_is_read: bool = True,
     ) -> None:
         """Prepare a fleet with a board for each directory; nothing is started yet.
 
         binary: the MicroPython interpreter. program: a file of MicroPython that runs instead of tern's
-        main.py.
+        main.py. port_is_read: as of `EmulatedBoard`.
         """
+        self._port_is_read = port_is_read
         self._binary = binary
         self._directories = directories
         self._program = program
@@ -183,7 +182,13 @@ class EmulatedFleet:
         """Start all boards."""
         try:
             for directory in self._directories:
-                self.boards.append(EmulatedBoard(self._binary, directory, program=self._program))
+                board = EmulatedBoard(
+                    self._binary,
+                    directory,
+                    program=self._program,
+                    port_is_read=self._port_is_read,
+                )
+                self.boards.append(board)
                 close_to_others(directory)
         except BaseException:
             self.__exit__()
