@@ -124,7 +124,7 @@ def board(request):
 
 
 @pytest.mark.parametrize(
-    "command", ["board info {}", "board info {} --json", "board monitor {} --seconds 1"]
+    "command", ["board info {}", "board info {} --json", "board monitor {} --seconds 3"]
 )
 def test_the_text_of_a_board_is_escaped(board, command, tern):
     printed = tern(*command.format(board.port).split())
