@@ -203,7 +203,7 @@ class SiteFleet:
             store = os.path.abspath(Path(store).expanduser())
         absolute_fleet = fleet.parse(self.fleet).absolute_name
         data = self.data
-        if datasets.own.is_file(data):
+        if datasets.is_own(data):
             data = os.path.abspath(Path(data).expanduser())
         return replace(self, fleet=absolute_fleet, store=store, data=data)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
-from ternhost.errors import UsageError
+from ternhost.errors import USAGE, UsageError
 from ternhost.run.device_model import DeviceModel
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts, Kind
@@ -322,3 +322,15 @@ def test_a_poor_run_that_protects_records_is_not_told_to_protect_them(table, ter
     said = tern("train", "--data", str(TABLE), *words, "--fleet", "simulated:2").out
     assert "chance" in said
     assert "--unit record" not in said
+
+
+@pytest.mark.parametrize("name", ["iris", "iris:my.csv", "flights-table"])
+def test_the_name_of_a_data_set_means_that_one_also_if_a_file_has_it(name):
+    Path(name).write_text("1,0.5,1\n")
+    assert not datasets.is_own(name)
+
+
+@pytest.mark.parametrize("option", ["--by", "--time"])
+def test_a_column_is_refused_of_a_data_set_that_is_collected_from(option, tern):
+    words = ["collect", "--data", "flights-table", option, "home", "--fleet", "simulated:9"]
+    assert option in tern(*words, code=USAGE).err

@@ -60,6 +60,7 @@ __all__ = [
     "held",
     "held_names",
     "held_out",
+    "is_own",
     "load",
     "normalised",
     "on_devices",
@@ -92,6 +93,15 @@ DATASETS: Collection[str] = SOURCES.keys()  # data sets for training; a view, as
 TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 
 
+def is_own(name: str) -> bool:
+    """Return whether a value of --data names a table of the user's own, in a file or in memory.
+
+    The name of a data set or of one of TABLES means that one, also if a file has the same name.
+    """
+    kind, _, _ = name.partition(":")
+    return kind not in SOURCES and name not in TABLES and own.is_file(name)
+
+
 def task_of(name: str, selection: Selection = EVERYTHING) -> str:
     """Return the task that suits the labels of a data set.
 
@@ -101,7 +111,7 @@ def task_of(name: str, selection: Selection = EVERYTHING) -> str:
     kind, _, _ = name.partition(":")
     if kind in SOURCES:
         return SOURCES[kind].task
-    if own.is_file(name):
+    if is_own(name):
         return own.load(name, selection).schema.task
     return CLASSIFICATION
 
@@ -114,8 +124,7 @@ def schema_of(name: str, selection: Selection = EVERYTHING) -> Schema | None:
     """
     if name.lower().endswith(SUFFIX):
         return Schema.read(name)
-    kind, _, _ = name.partition(":")
-    if kind not in SOURCES and own.is_file(name):
+    if is_own(name):
         return own.load(name, selection).whole_schema
     return None
 
@@ -139,7 +148,7 @@ def held(name: str, selection: Selection = EVERYTHING) -> Dataset | Table:
         dataset = load(name, classes=True, selection=selection)
         if len(dataset.classes) > 2:
             return dataset
-    elif kind not in SOURCES and own.is_file(name):
+    elif is_own(name):
         records = own.load(name, selection)
         if not records.schema.label:
             return records.attributes()
@@ -162,7 +171,7 @@ def load(name: str, *, classes: bool = False, selection: Selection = EVERYTHING)
         hint = f"name a data set, one of: {', '.join(DATASETS)}"
         raise UsageError(f"--data {name} names records that only the devices know", hint)
     if kind not in SOURCES:
-        if own.is_file(name):
+        if is_own(name):
             return own.load(name, selection).dataset(classes=classes)
         if Path(name).suffix.lower() == SUFFIX:
             hint = (

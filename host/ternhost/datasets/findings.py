@@ -318,8 +318,7 @@ def of_run(data: str, selection: Selection) -> list[Finding]:
     """
     if data.lower().endswith(SUFFIX):
         return computed_bounds(Schema.read(data))
-    # The name of a data set means that one, also if a file has the same name.
-    if data.partition(":")[0] in datasets.SOURCES or not own.is_file(data):
+    if not datasets.is_own(data):
         return []
     records = own.load(data, selection)
     table = records.whole

@@ -61,7 +61,7 @@ def load(name: str, selection: Selection = EVERYTHING) -> Dataset:
 
     selection: as of `datasets.load`. Raises UsageError if there is no such data set, or if it has no classes.
     """
-    is_own = name not in datasets.DATASETS and datasets.own.is_file(name)
+    is_own = datasets.is_own(name)
     has_several = name in CLASSES or (is_own and datasets.task_of(name, selection) == MULTICLASS)
     dataset = datasets.load(name, classes=has_several, selection=selection)
     if dataset.task not in (MULTICLASS, CLASSIFICATION):

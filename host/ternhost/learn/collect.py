@@ -104,17 +104,19 @@ def load(
     """
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
+        selection.require_no_columns(name)
         return datasets.TABLES[name](), 0
 
     # A source of data sets, such as a format of files, may have tables with categories, too.
     source = datasets.SOURCES.get(kind)
     if source is not None and source.table is not None:
+        selection.require_no_columns(kind)
         file = None
         if path:
             file = Path(path).expanduser()
         return source.table(file), 0
 
-    if kind not in datasets.SOURCES and datasets.own.is_file(name):
+    if datasets.is_own(name):
         own_data = datasets.own.load(name, selection)
         if gives_records or not own_data.schema.label:
             return own_data.attributes(), 0

@@ -29,7 +29,7 @@ def load(
     records stand, as for a schema. model: the name of the model that is to be trained; None for the
     one that suits the labels. selection: as of `datasets.load`. Raises UsageError.
     """
-    versions = own.versions(data) if own.is_file(data) else ()
+    versions = own.versions(data) if datasets.is_own(data) else ()
     return _load(data, model, selection, versions)
 
 

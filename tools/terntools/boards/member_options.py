@@ -284,7 +284,7 @@ def _rows(args: argparse.Namespace | MemberOptions) -> Rows:
     if kind in datasets.held_names():
         selection.require_no_columns(args.data)
         return dataset_records(args.data, args.device, args.records or 1)
-    if datasets.own.is_file(args.data):
+    if datasets.is_own(args.data):
         return _part_of_file(args, selection)
     names = ", ".join(datasets.held_names())
     raise UsageError(

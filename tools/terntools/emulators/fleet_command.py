@@ -218,7 +218,7 @@ def _run_command(directory: Path, fleet_words: str, schema: str | None) -> str |
     described = None  # by a schema: then the command finds a model that suits the labels
     if made.get("data") is None:
         described = Schema.read(data)
-    elif datasets.own.is_file(data):
+    elif datasets.is_own(data):
         described = datasets.own.load(data).schema
     verb = "train"
     has_classes = False
