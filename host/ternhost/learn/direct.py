@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tern.wire import LOGISTIC, VALUES
-from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset
@@ -163,8 +162,9 @@ class Direct(Learning):
             text = "none"
             if self.dataset and not devices_report_features and len(self.dataset.public):
                 text = str(len(self.dataset.public))
-        schema = datasets.schema_of(self.options.data, self.options.selection)
-        return public.parse(text, self.dataset, d=self.d, seed=self.options.seed, schema=schema)
+        return public.parse(
+            text, self.dataset, d=self.d, seed=self.options.seed, schema=self.schema
+        )
 
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.

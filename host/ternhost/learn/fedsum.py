@@ -16,7 +16,6 @@ import numpy as np
 from tern import card as cards
 from tern.ledger import RHO
 from tern.wire import MAX_DIMENSION
-from ternhost import datasets
 from ternhost.count.disclosures import ReportCounts
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
@@ -239,7 +238,7 @@ class FedSum(Learning):
             self.dataset,
             d=feature_count,
             seed=options.seed,
-            schema=datasets.schema_of(options.data, options.selection),
+            schema=self.schema,
         )
         self.reserved = public_rows.reserved  # records of the data set that no board gets
         options = self._with_bound(options)

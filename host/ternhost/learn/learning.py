@@ -121,8 +121,8 @@ class Learning(Learner):
         self._population = population
         self.model: str = options.model_name
         self.dataset = self._dataset_for(data)  # None: only the devices know their records
-        # That of the table of the user's own; None: there is none.
-        self.schema = datasets.schema_of(options.data, options.selection) if data is None else None
+        # That of the table which the options name; None: there is none.
+        self.schema = datasets.schema_of(options.data, options.selection)
         self.classes = self.label_classes = self._class_count()
         features = self._feature_count()
         self.d = self.classes * features  # weights of the model
