@@ -69,6 +69,142 @@ def test_figures_of_several_classes_equal_those_of_scikit_learn():
     assert figures["log_loss"] == pytest.approx(log_loss)
 
 
+# Decisions
+
+
+def rare(share, *, of_training=None, records=200):
+    """Records of one feature, the constant, of which a share is of the class "yes".
+
+    All records judge a model, and all but them are to learn from: as many again, of which the
+    share `of_training` is of the class, by default the same.
+    """
+    labels = []
+    for each in (share, share if of_training is None else of_training):
+        positive = round(each * records)
+        labels += [ONE] * positive + [-ONE] * (records - positive)
+    return datasets.Dataset(
+        name="rare",
+        task=datasets.CLASSIFICATION,
+        feature_names=("constant",),
+        features=np.full((len(labels), 1), ONE, np.int16),
+        labels=np.array(labels, np.int16),
+        held_out=np.arange(len(labels)) < records,
+        classes=("no", "yes"),
+    )
+
+
+def logistic(data, probability):
+    """The weights of a model that gives the same probability of "yes" to each of these records."""
+    return np.array([judging.logit(probability)])
+
+
+def decide(data, probability, threshold=0.5):
+    return judging.decisions(data, wire.LOGISTIC, logistic(data, probability), threshold)
+
+
+def test_recall_and_precision_equal_those_of_scikit_learn():
+    from sklearn import metrics
+
+    data = DATA[wire.LOGISTIC]()
+    weights = np.random.default_rng(3).normal(size=data.dimension)
+    rarer = data.shares.argmin()
+    is_rarer = (data.labels[data.test] > 0) == rarer
+    is_predicted = (data.features[data.test] / ONE @ weights > 0) == rarer
+
+    found = judging.decisions(data, wire.LOGISTIC, weights)
+
+    assert found["recall"] == pytest.approx(metrics.recall_score(is_rarer, is_predicted))
+    assert found["precision"] == pytest.approx(metrics.precision_score(is_rarer, is_predicted))
+
+
+def test_the_rarer_class_is_that_of_the_records_to_learn_from():
+    assert decide(rare(0.9, of_training=0.1), 0.5)["rarer"] == "yes"
+    assert decide(rare(0.1, of_training=0.9), 0.5)["rarer"] == "no"
+
+
+def test_a_class_that_is_never_predicted_has_no_recall_and_no_precision():
+    found = decide(rare(0.1), 0.1)
+    assert (found["predicted"], found["recall"], found["precision"]) == (0, 0, None)
+
+
+def test_the_recall_of_a_class_that_no_held_out_record_has_is_not_known():
+    found = decide(rare(0, of_training=0.1), 0.1)
+    assert found["recall"] is None
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.1, 0.3), (0.9, 0.7)], ids=["yes", "no"])
+def test_the_mean_probability_is_that_of_the_rarer_class(share, expected):
+    assert decide(rare(share), 0.3)["mean_probability"] == pytest.approx(expected)
+
+
+def test_the_real_share_is_that_among_held_out_records():
+    assert decide(rare(0.1, of_training=0.3), 0.3)["share"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("threshold", "predicted"), [(0.09, 1), (0.11, 0)])
+def test_a_model_predicts_a_class_whose_probability_is_above_the_threshold(threshold, predicted):
+    found = decide(rare(0.1), 0.1, threshold)
+    assert found["predicted"] == predicted
+
+
+def test_the_accuracy_is_that_of_the_decisions_at_the_threshold():
+    data = rare(0.1)
+    weights = logistic(data, 0.3)
+    assert judging.figures(data, wire.LOGISTIC, weights)["accuracy"] == pytest.approx(0.9)
+    at_low = judging.figures(data, wire.LOGISTIC, weights, threshold=0.2)
+    assert at_low["accuracy"] == pytest.approx(0.1)
+
+
+def test_the_interval_of_an_accuracy_is_that_at_the_threshold():
+    data = rare(0.1)
+    low, high = judging.intervals(data, wire.LOGISTIC, logistic(data, 0.3), 0.2)["accuracy"]
+    assert low < 0.1 < high < 0.5
+
+
+def test_a_threshold_changes_neither_auc_nor_log_loss():
+    data = DATA[wire.LOGISTIC]()
+    weights = np.random.default_rng(3).normal(size=data.dimension)
+    before = judging.figures(data, wire.LOGISTIC, weights)
+    after = judging.figures(data, wire.LOGISTIC, weights, threshold=0.9)
+    assert (before["auc"], before["log_loss"]) == (after["auc"], after["log_loss"])
+
+
+def test_scores_of_a_support_vector_machine_are_no_probabilities():
+    data = rare(0.1)
+    found = judging.decisions(data, wire.SVM, np.array([1.0]))
+    assert (found["mean_probability"], found["threshold"]) == (None, None)
+
+
+def test_the_recall_of_each_class_of_a_softmax_model_equals_that_of_scikit_learn():
+    from sklearn import metrics
+
+    data = bundled.multiclass("digits")
+    weights = np.random.default_rng(3).normal(size=10 * data.dimension)
+    predicted = (data.features[data.test] / ONE @ weights.reshape(10, -1).T).argmax(axis=1)
+
+    found = judging.decisions(data, wire.SOFTMAX_GRADIENT, weights)
+
+    expected = metrics.recall_score(data.labels[data.test], predicted, average=None)
+    assert list(found["recall_of_class"].values()) == pytest.approx(list(expected))
+    assert tuple(found["recall_of_class"]) == data.classes
+
+
+def test_a_softmax_model_names_the_classes_that_it_never_predicts():
+    data = bundled.multiclass("digits")
+    weights = np.zeros((10, data.dimension))
+    weights[[3, 5], 0] = 1  # of the constant: all other classes are less probable
+    found = judging.decisions(data, wire.SOFTMAX_GRADIENT, weights.ravel())
+    assert found["never_predicted"] == [name for name in data.classes if name != data.classes[3]]
+
+
+def test_labels_that_are_numbers_have_no_decisions():
+    data = DATA[wire.LINEAR]()
+    assert judging.decisions(data, wire.LINEAR, np.zeros(data.dimension)) == {}
+
+
+# Intervals
+
+
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)], ids=["few", "many"])
 @pytest.mark.parametrize("true", [0.5, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
-from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
+from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import estimate
 from ternhost.learn.losses import LOSSES
@@ -53,6 +53,9 @@ TRIVIAL = {
     LOG_LOSS: "class shares",
     SQUARED_ERROR: "mean label",
 }
+
+EVEN = 0.5  # the threshold at which a model predicts the more probable one of two classes
+SIGNS = ("-1", "1")  # stand for the names of two classes that have none
 
 _UNBALANCED = 0.7  # where one of two classes has a larger share, accuracy tells little
 _STEPS = 1 << 16  # to which scores are rounded for the AUC
@@ -120,37 +123,39 @@ def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     return single_scores
 
 
-def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
+def figures(
+    dataset: Dataset, model: int, weights: Floats, threshold: float = EVEN
+) -> dict[str, float]:
     """Return the metrics of a model (accuracy, AUC and so on) on the held-out records, by name.
 
     weights: the weights of the model (d, or classes * d).
+    threshold: the model predicts the positive one of two classes if its probability is larger.
     """
     features, labels = dataset.judged
     z = scores(features, weights)
-    return {name: _metric(name, z, labels) for name in measures(dataset, model)}
+    return {name: _metric(name, z, labels, threshold) for name in measures(dataset, model)}
 
 
-def _metric(name: str, z: Floats, labels: Floats) -> float:
+def _metric(name: str, z: Floats, labels: Floats, threshold: float) -> float:
     """Return a metric, such as the accuracy, of scores z (n, or n x classes)."""
     if name == AUC:
         return _auc(z, labels > 0)
-    return float(_by_record(name, z, labels).mean())
+    return float(_by_record(name, z, labels, threshold).mean())
 
 
-def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
+def _by_record(name: str, z: Floats, labels: Floats, threshold: float) -> npt.NDArray[Any]:
     """Return what each record contributes to a metric that is a mean over records (n).
 
     name: the name of the metric, any but AUC.
     z: the scores of a model (n, or n x classes).
     labels: the true labels: numbers in fixed point, signs, or class numbers (n).
+    threshold: of the probability of the positive one of two classes.
     """
     has_several_classes = z.ndim > 1
     if name == SQUARED_ERROR:
         return np.asarray((z - labels / ONE) ** 2)
-    if name == ACCURACY and has_several_classes:
-        return np.asarray(z.argmax(axis=1) == labels)
     if name == ACCURACY:
-        return np.asarray((z > 0) == (labels > 0))
+        return np.asarray(_predicted_classes(z, threshold) == _class_numbers(z, labels))
 
     model = LOGISTIC
     if has_several_classes:
@@ -181,23 +186,136 @@ def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
     return float(positives @ negatives_below / pairs)
 
 
+# Decisions: which class the model predicts
+
+
+def decisions(
+    dataset: Dataset, model: int, weights: Floats, threshold: float = EVEN
+) -> dict[str, Any]:
+    """Return how a model of classes decides on the held-out records, for JSON.
+
+    A model can have a good AUC and a good log-loss, and yet never predict a rare class, since no
+    record has it as its most probable one. The entries tell this. They are about the class that is
+    rarest among the records to learn from:
+
+    - rarer: its name, or the sign of its label if the classes have no names
+    - recall: the share of its held-out records for which the model predicts it; None if there are
+      none
+    - precision: the share of the records predicted to be of it that are; None if there are none
+    - predicted: the share of all held-out records that the model predicts to be of it
+    - mean_probability: the mean of the probabilities that the model gives to it; None if the model
+      gives none
+    - share: its real share among the held-out records, which the mean probability should equal
+    - threshold: that at which the model decided; None if it has none
+
+    A softmax model has two entries more: `recall_of_class`, the recall of each class by its name,
+    and `never_predicted`, the names of the classes that held-out records have, and that the model
+    predicts for none. Labels that are numbers have no entries at all.
+
+    model: its number (wire.md).
+    weights: the weights of the model (d, or classes * d).
+    threshold: the model predicts the positive one of two classes if its probability is larger.
+    """
+    if dataset.task not in (CLASSIFICATION, MULTICLASS):
+        return {}
+    features, labels = dataset.judged
+    z = scores(features, weights)
+    true_classes = _class_numbers(z, labels)
+    predicted_classes = _predicted_classes(z, threshold)
+    names = dataset.classes or SIGNS
+    rarer = int(dataset.shares.argmin())
+    is_rarer = true_classes == rarer
+    is_predicted = predicted_classes == rarer
+    found: dict[str, Any] = {
+        "rarer": names[rarer],
+        "recall": _share_of(is_predicted, among=is_rarer),
+        "precision": _share_of(is_rarer, among=is_predicted),
+        "predicted": float(is_predicted.mean()),
+        "mean_probability": None,
+        "share": float(is_rarer.mean()),
+        "threshold": None,
+    }
+    if model == LOGISTIC:
+        found["threshold"] = threshold
+    if model in (LOGISTIC, SOFTMAX_GRADIENT):
+        found["mean_probability"] = float(_probabilities(z, rarer).mean())
+    if dataset.task == MULTICLASS:
+        recall_of_class = {}
+        for number, name in enumerate(names):
+            predicts_it = predicted_classes == number
+            recall_of_class[name] = _share_of(predicts_it, among=true_classes == number)
+        found["recall_of_class"] = recall_of_class
+        found["never_predicted"] = [
+            name
+            for number, name in enumerate(names)
+            if (true_classes == number).any() and not (predicted_classes == number).any()
+        ]
+    return found
+
+
+def logit(threshold: float) -> float:
+    """Return the score at which the probability of the positive class is `threshold`."""
+    return math.log(threshold / (1 - threshold))
+
+
+def _predicted_classes(z: Floats, threshold: float) -> Indices:
+    """Return the number of the class that a model predicts for each record (n).
+
+    z: the scores of the model (n, or n x classes).
+    threshold: of the probability of the positive one of two classes, whose number is 1.
+    """
+    if z.ndim > 1:
+        return np.asarray(z.argmax(axis=1), np.int64)
+    return np.asarray(z > logit(threshold), np.int64)
+
+
+def _class_numbers(z: Floats, labels: Floats) -> Indices:
+    """Return the number of the class of each record (n). z: as of `_predicted_classes`."""
+    if z.ndim > 1:
+        return labels.astype(np.int64)
+    return np.asarray(labels > 0, np.int64)
+
+
+def _probabilities(z: Floats, class_number: int) -> Floats:
+    """Return the probability that a model gives to a class, for each record (n).
+
+    z: the scores of a logistic model (n), or of a softmax model (n x classes).
+    """
+    from scipy.special import expit, softmax  # takes long to import
+
+    if z.ndim > 1:
+        return np.asarray(softmax(z, axis=1)[:, class_number])
+    sign = 1 if class_number else -1
+    return np.asarray(expit(sign * z))
+
+
+def _share_of(flags: npt.NDArray[np.bool_], *, among: npt.NDArray[np.bool_]) -> float | None:
+    """Return the share of records with a flag among some of them; None if these are none."""
+    if not among.any():
+        return None
+    return float(flags[among].mean())
+
+
 # Intervals
 
 
-def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[float]]:
+def intervals(
+    dataset: Dataset, model: int, weights: Floats, threshold: float = EVEN
+) -> dict[str, list[float]]:
     """Return the 95 % confidence intervals of a model's metrics, by name.
 
     They are for records like the held-out ones, and not for other runs: Wilson's for accuracy,
     Newcombe's for AUC, and the normal one for mean losses.
 
     weights: the weights of the model (d, or classes * d).
+    threshold: as of `figures`.
     """
     features, labels = dataset.judged
     z = scores(features, weights)
-    return {name: list(_interval(name, z, labels)) for name in measures(dataset, model)}
+    return {name: list(_interval(name, z, labels, threshold)) for name in measures(dataset, model)}
 
 
-def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
+def _interval(name: str, z: Floats, labels: Floats, threshold: float) -> tuple[float, float]:
     """Return the 95 % confidence interval of a metric of a model on these records.
 
     It follows from the metric itself for accuracy and AUC, and for losses from their standard
@@ -206,14 +324,15 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     name: the name of the metric.
     z: the scores that the model gives to the records (n, or n x classes).
     labels: their true labels (n).
+    threshold: as of `figures`.
     """
-    metric = _metric(name, z, labels)
+    metric = _metric(name, z, labels, threshold)
     positive = int((labels > 0).sum())
     interval = interval_of(name, metric, records=len(labels), positive=positive)
     if interval:
         return interval
     # A loss is a mean over records, with the standard error deviation / sqrt(n).
-    deviation = float(_by_record(name, z, labels).std(ddof=1))
+    deviation = float(_by_record(name, z, labels, threshold).std(ddof=1))
     half = _Z * deviation / math.sqrt(len(labels))
     lowest, _ = limits(name)
     return max(metric - half, lowest), metric + half

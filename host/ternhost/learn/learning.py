@@ -37,7 +37,6 @@ from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.text import counted
 
-_SIGNS = ("-1", "1")  # stand for the names of two classes that have none
 # What records are for, in words, by their names in "class_records" of a result.
 _PURPOSES = {"learning": "to learn from", "judging": "that judges the model"}
 to_learn = partial(option, group="what to learn")
@@ -443,9 +442,9 @@ def _unit_lines(result: Mapping[str, Any]) -> list[str]:
 
 def class_name_lines(result: Mapping[str, Any]) -> list[str]:
     """Return lines that say which class is +1, and which classes no record has."""
-    names: Sequence[str] = result.get("class_names") or _SIGNS
+    names: Sequence[str] = result.get("class_names") or judging.SIGNS
     lines = []
-    if len(names) == 2 and not result["labels"] and set(names) != set(_SIGNS):
+    if len(names) == 2 and not result["labels"] and set(names) != set(judging.SIGNS):
         negative, positive = names
         lines.append(f"label +1 is {positive}, and -1 is {negative}")
     return lines + _absent_class_lines(result, names)
