@@ -1,0 +1,153 @@
+"""python -m foreign: measure what tern learns on sets that it does not bundle.
+
+Run it in the folder tests. Runs that have finished are kept in build/foreign, from where the same
+command continues after an interruption; they are not used after a change of the host's code. It
+prints the tables, and a sentence for each promise that the figures do not keep. Then the exit code
+is 1.
+"""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from foreign import runs, tables
+from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
+from foreign.sets import PUBLIC_ROWS, SETS, write
+from foreign.tables import Found
+from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
+from ternhost.terminal import Progress
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build/foreign"
+SEEDS = 16
+EPSILONS = {RECORD: ("1", "4", "20"), DEVICE: ("1", "4")}
+EPSILON_OF_ROWS = {RECORD: "1", DEVICE: "4"}  # at which public rows are compared
+UNITS, ROWS = "units", "public-rows"  # the tables
+_COST_OF_PLAN = 12  # runs
+
+
+def settings_of(folder: Path, names: Sequence[str]) -> list[Setting]:
+    """Return all settings of some sets."""
+    settings = []
+    for name in names:
+        for unit in runs.UNITS:
+            for epsilon in EPSILONS[unit]:
+                settings.append(runs.setting_of(folder, name, unit, epsilon))
+    return settings
+
+
+def kinds_of(setting: Setting, chosen: str) -> list[str]:
+    """Return with which public rows a setting is trained: their kinds, as of `runs.trained`.
+
+    chosen: the tables that are wanted, UNITS, ROWS or "all".
+    """
+    kinds = []
+    if chosen != ROWS:
+        kinds.append(DEFAULT)
+    dataset, _ = runs.loaded(setting.files.table)
+    uses_rows = setting.unit == RECORD or runs.has_direct(dataset)
+    if chosen != UNITS and uses_rows and setting.epsilon == EPSILON_OF_ROWS[setting.unit]:
+        kinds += [NONE, *PUBLIC_ROWS]
+    return kinds
+
+
+class Measuring:
+    """The runs of some settings, and what they gave."""
+
+    def __init__(self, settings: Sequence[Setting], chosen: str, seeds: int) -> None:
+        """List the runs. chosen: as of `kinds_of`. seeds: how many there are of each run."""
+        self._references: dict[Setting, Cell] = {}
+        self._plans: dict[Setting, Cell] = {}
+        self._runs: dict[Setting, dict[str, list[Cell]]] = {}
+        for setting in settings:
+            kinds = kinds_of(setting, chosen)
+            if not kinds:
+                continue
+            only = {"setting": setting}
+            self._references[setting] = Cell("references", runs.references, only)
+            if DEFAULT in kinds:
+                self._plans[setting] = Cell("plans", runs.planned, only, _COST_OF_PLAN)
+            self._runs[setting] = {}
+            for public in kinds:
+                self._runs[setting][public] = Cell.for_each_combination(
+                    "runs", runs.trained, only, public=[public], seed=range(1, seeds + 1)
+                )
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All runs."""
+        cells = [*self._references.values(), *self._plans.values()]
+        for by_public in self._runs.values():
+            for of_seeds in by_public.values():
+                cells += of_seeds
+        return cells
+
+    def found(self, rows: dict[str, list[Row]]) -> dict[Setting, Found]:
+        """Return what the runs gave. rows: those of all cells, by their keys."""
+        found = {}
+        for setting, reference in self._references.items():
+            plan = self._plans.get(setting)
+            by_public = {}
+            for public, cells in self._runs[setting].items():
+                by_public[public] = [rows[cell.key][0] for cell in cells]
+            found[setting] = Found(
+                references=rows[reference.key][0],
+                plan=rows[plan.key][0] if plan else None,
+                runs=by_public,
+            )
+        return found
+
+
+def tables_of(found: dict[Setting, Found], chosen: str) -> dict[str, list[list[str]]]:
+    """Return the tables by their names in docs/measured.json. chosen: as of `kinds_of`."""
+    made = {"foreign-sets": tables.of_sets(found)}
+    if chosen != ROWS:
+        made["foreign-records"] = tables.of_unit(RECORD, found)
+        made["foreign-devices"] = tables.of_unit(DEVICE, found)
+    if chosen != UNITS:
+        made["foreign-public-rows"] = tables.of_public_rows(found)
+    return made
+
+
+def digest_of_code() -> str:
+    """Return what changes with the code that the runs depend on."""
+    digest = hashlib.sha256()
+    for folder in ("host/ternhost", "firmware/tern", "tests/foreign"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main() -> int:
+    """Measure what the command line names; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m foreign", description=__doc__)
+    parser.add_argument("--set", action="append", choices=SETS, help="a set; may be repeated")
+    parser.add_argument("--table", choices=(UNITS, ROWS, "all"), default="all")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"default: {SEEDS}")
+    parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
+    parser.add_argument("--output", type=Path, default=FOLDER, help="keeps finished runs")
+    args = parser.parse_args()
+    names = args.set or list(SETS)
+    with Progress("foreign") as progress:
+        for name in names:
+            progress.step(f"writing {name}")
+            write(SETS[name], args.output)
+        measuring = Measuring(settings_of(args.output, names), args.table, args.seeds)
+        finished = FinishedCells(args.output, {"code": digest_of_code()})
+        run_cells(measuring.cells, finished, progress.step, args.jobs)
+
+    found = measuring.found(finished.rows)
+    for name, rows in tables_of(found, args.table).items():
+        print(f"\n{name}")
+        for row in rows:
+            print(f"| {' | '.join(row)} |")
+    sentences = list(tables.broken(found))
+    print(f"\n{len(sentences)} promises are not kept:")
+    print("\n".join(sentences))
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

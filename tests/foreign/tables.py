@@ -1,0 +1,214 @@
+"""The tables of what tern learns on foreign sets, and which promises its figures keep."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
+from foreign.sets import PUBLIC_ROWS, SETS
+from ternhost.learn.judging import AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
+from ternhost.planning.cells import Row
+from ternhost.planning.statistics import mean_and_error
+
+# The promises.
+BEYOND_NOISE = 2.0  # standard errors
+LONG_LIFE = "20"  # epsilon of a life at which the record's unit costs nearly nothing
+NEAR_OPTIMUM = 0.03  # of the log-loss
+WITHIN_PLAN = 0.9  # share of the runs
+
+REFUSED = "refused"
+_DIGITS = {SQUARED_ERROR: 5}
+_LOSSES = (LOG_LOSS, SQUARED_ERROR)  # what is compared with the answer that knows no features
+UNIT_IN_WORDS = {RECORD: "record", DEVICE: "device"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What runs of a setting gave.
+
+    - references: the row of `runs.references`
+    - plan: the row of `runs.planned`; None where no plan was made
+    - runs: rows of `runs.trained` by public rows, one for each seed
+    """
+
+    references: Row
+    plan: Row | None
+    runs: Mapping[str, Sequence[Row]]
+
+    @property
+    def first_measure(self) -> str:
+        """The measure that a user sees first, such as the AUC."""
+        return str(self.references["measures"][0])
+
+    @property
+    def loss(self) -> str:
+        """The measure by which a model is compared with the answer that knows no features."""
+        return next(name for name in self.references["measures"] if name in _LOSSES)
+
+    def values(self, measure: str, public: str = DEFAULT) -> list[float]:
+        """Return a figure of all runs. public: as of `runs.trained`."""
+        return [row[measure] for row in self.runs[public]]
+
+    def is_refused(self, public: str) -> bool:
+        """Tell whether tern refused these public rows."""
+        return any(REFUSED in row for row in self.runs[public])
+
+    def within_plan(self, measure: str) -> float | None:
+        """Return the share of runs that lie within the plan's interval; None if there is none."""
+        if self.plan is None or f"{measure}_low" not in self.plan:
+            return None
+        low, high = self.plan[f"{measure}_low"], self.plan[f"{measure}_high"]
+        values = self.values(measure)
+        return sum(low <= value <= high for value in values) / len(values)
+
+    def gain(self, measure: str, public: str) -> tuple[float, float]:
+        """Return by how much public rows make a figure better than none, and the standard error.
+
+        Runs of the same seed are compared, since they have the same records on the same devices.
+        """
+        sign = 1 if is_better(measure, 1, 0) else -1
+        pairs = zip(self.values(measure, public), self.values(measure, NONE), strict=True)
+        return mean_and_error([sign * (of_rows - of_none) for of_rows, of_none in pairs])
+
+
+def number(measure: str, value: float) -> str:
+    """Return a figure as text."""
+    return f"{value:.{_DIGITS.get(measure, 3)}f}"
+
+
+def with_error(measure: str, values: Sequence[float]) -> str:
+    """Return the mean of several runs as text, with its standard error in brackets."""
+    mean, error = mean_and_error(values)
+    return f"{number(measure, mean)} ({number(measure, error)})"
+
+
+def _share(value: float | None) -> str:
+    """Return a share in per cent, or what stands for none."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.0f} %"
+
+
+def of_unit(unit: str, found: Mapping[Setting, Found]) -> list[list[str]]:
+    """Return the table of all sets at a unit, the heading first."""
+    budget = "epsilon of a board's life" if unit == RECORD else "epsilon of a report"
+    head = [
+        "data set",
+        budget,
+        "figure",
+        "model",
+        "without privacy",
+        "log-loss (or squared error)",
+        "without features",
+        "without privacy",
+        "rarer class found",
+        "runs within the plan: figure",
+        "log-loss",
+    ]
+    rows = [head]
+    for setting, cell in found.items():
+        if setting.unit != unit:
+            continue
+        first, loss = cell.first_measure, cell.loss
+        recall = None
+        if "recall" in cell.runs[DEFAULT][0]:
+            recall, _ = mean_and_error(cell.values("recall"))
+        loss_in_plan = None if first == loss else cell.within_plan(loss)
+        rows.append(
+            [
+                setting.name,
+                setting.epsilon,
+                WORDS[first],
+                with_error(first, cell.values(first)),
+                number(first, cell.references[f"optimum_{first}"]),
+                with_error(loss, cell.values(loss)),
+                number(loss, cell.references[f"baseline_{loss}"]),
+                number(loss, cell.references[f"optimum_{loss}"]),
+                _share(recall),
+                _share(cell.within_plan(first)),
+                _share(loss_in_plan),
+            ]
+        )
+    return rows
+
+
+def of_public_rows(found: Mapping[Setting, Found]) -> list[list[str]]:
+    """Return the table of the losses with public rows of each kind, the heading first."""
+    head = ["data set", "unit", "epsilon", "none", "right", "another part"]
+    head += ["times 0.1", "times 0.0001", "zeros"]
+    rows = [head]
+    for setting, cell in found.items():
+        if NONE not in cell.runs:
+            continue
+        losses = []
+        for public in (NONE, *PUBLIC_ROWS):
+            text = REFUSED
+            if not cell.is_refused(public):
+                text = with_error(cell.loss, cell.values(cell.loss, public))
+            losses.append(text)
+        rows.append([setting.name, UNIT_IN_WORDS[setting.unit], setting.epsilon, *losses])
+    return rows
+
+
+def of_sets(found: Mapping[Setting, Found]) -> list[list[str]]:
+    """Return the table that says what the sets are, the heading first."""
+    references = {}
+    for setting, cell in found.items():
+        references[setting.name] = cell.references
+    rows = [["data set", "a record, and the question", "records of each of 20 boards", "devices"]]
+    for name, row in references.items():
+        boards, devices = f"{row['records_of_board']:,}", f"{row['devices']:,}"
+        rows.append([name, SETS[name].about, boards, devices])
+    return rows
+
+
+# Promises
+
+
+def broken(found: Mapping[Setting, Found]) -> Iterator[str]:
+    """Yield a sentence for each promise that the figures do not keep."""
+    for setting, cell in found.items():
+        place = f"{setting.name}, unit {setting.unit}, epsilon {setting.epsilon}"
+        for sentence in [*_of_losses(setting, cell), *_of_plan(cell), *_of_rows(cell)]:
+            yield f"{place}: {sentence}"
+
+
+def _of_losses(setting: Setting, cell: Found) -> Iterator[str]:
+    """Yield sentences on losses that are too large, with each kind of public rows."""
+    loss = cell.loss
+    baseline = cell.references[f"baseline_{loss}"]
+    optimum = cell.references[f"optimum_{loss}"]
+    for public in cell.runs:
+        if cell.is_refused(public):
+            continue
+        mean, error = mean_and_error(cell.values(loss, public))
+        text = f"{WORDS[loss]} {number(loss, mean)} ({number(loss, error)}), rows {public}"
+        if mean > baseline + BEYOND_NOISE * error:
+            yield f"{text}, is above {number(loss, baseline)} without features"
+        is_long = setting.unit == RECORD and setting.epsilon == LONG_LIFE
+        if is_long and loss == LOG_LOSS and mean > optimum + NEAR_OPTIMUM:
+            yield f"{text}, is not within {NEAR_OPTIMUM} of the optimum, {number(loss, optimum)}"
+
+
+def _of_plan(cell: Found) -> Iterator[str]:
+    """Yield sentences on plans whose intervals hold too few of the runs."""
+    for measure in dict.fromkeys((cell.first_measure, cell.loss)):
+        share = cell.within_plan(measure)
+        if share is not None and share < WITHIN_PLAN:
+            yield f"the plan's interval of the {WORDS[measure]} holds {_share(share)} of the runs"
+
+
+def _of_rows(cell: Found) -> Iterator[str]:
+    """Yield sentences on public rows with which a model is worse than without."""
+    if NONE not in cell.runs:
+        return
+    for public in PUBLIC_ROWS:
+        if cell.is_refused(public):
+            continue
+        for measure in cell.references["measures"]:
+            if measure not in (AUC, *_LOSSES):
+                continue
+            gain, error = cell.gain(measure, public)
+            if gain < -BEYOND_NOISE * error and not math.isclose(gain, 0, abs_tol=1e-9):
+                change = f"{gain:.5f} ({error:.5f})"
+                yield f"public rows, {public}, change the {WORDS[measure]} for the worse: {change}"
