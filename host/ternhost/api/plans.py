@@ -38,13 +38,20 @@ class PlanResult(JsonObject):
     _json: Mapping[str, Any] = field(repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the quality of the model by the number of devices, or of rounds. Needs pandas."""
+        """Return the quality of the model by the number of devices, or of rounds. Needs pandas.
+
+        The columns "mean", "standard_error", "low" and "high" are the mean of the main figure over
+        the runs, and its 95 % interval. A single run lies between "run_low" and "run_high" (95 %).
+        The columns of the log-loss are named like these, such as "log_loss_mean".
+        """
         return frame(self["curve"])
 
     def plot(self) -> Figure:
         """Draw the quality of the model by the number of devices, or of rounds.
 
-        It is the mean of the simulated runs, and the bars are one standard error.
+        There is a panel for the main figure, such as the AUC, and one for the log-loss if the model
+        has one. A point is the mean of the simulated runs, and its bar the interval in which a
+        single run lies.
         """
         return pictures.figure(self._json)
 

@@ -21,11 +21,11 @@ from ternhost.learn.optimum import fit
 from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
 from ternhost.options import require
-from ternhost.planning import records
+from ternhost.planning import quality, records, table
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.one_report import RUNS
-from ternhost.planning.simulation import default, figure_of, fleet_of, rounds, simulate
-from ternhost.planning.statistics import grouped, interval, pick
+from ternhost.planning.simulation import default, fleet_of, rounds, simulate
+from ternhost.planning.statistics import grouped, pick
 from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.units import DEVICE, parse_unit, protected
 from ternhost.text import counted
@@ -112,21 +112,21 @@ class Existing:
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
     """Run FedSum once; return how good its model is after each of the judged rounds.
 
-    A row has the number of rounds and the figure of the model, such as its accuracy. public, seed:
-    as in `Existing.learner`.
+    A row has the number of rounds, and how good the model is, as of `quality.of_model`. public,
+    seed: as in `Existing.learner`.
     """
     learner = existing.learner(seed, public)
     fleet = fleet_of(learner, seed)
     rows: list[Row] = []
     for number, _ in enumerate(rounds(learner, fleet), start=1):
         if number in _JUDGED_ROUNDS or learner.done:
-            figure = figure_of(learner)
-            rows.append({"public": public, "seed": seed, "rounds": number, "figure": figure})
+            run = {"public": public, "seed": seed, "rounds": number}
+            rows.append({**run, **quality.of_learner(learner)})
     return rows
 
 
 def _beside(existing: Existing, seed: int) -> list[Row]:
-    """Return the figures of two models to compare FedSum with, as one row.
+    """Return how good two models are to compare FedSum with, as one row (`quality.of_model`).
 
     "plain": the best model on the same records without privacy. "device": a model that is trained
     from one report of each device, which protects all of its records.
@@ -139,13 +139,12 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     nothing_held_out = np.zeros(len(held), np.bool_)
     for_training = same_records.divided(nothing_held_out)
     weights = fit(MODELS[model], for_training, TrainingPlan.regularisation)
-    figures = judging.figures(data, MODELS[model], weights)
-    plain = next(iter(figures.values()))  # the first one is the most telling
+    plain = quality.of_model(data, model, weights)
 
     learner = default(
         data, existing.device_count, seed, model, epsilon=str(existing.options.run_epsilon)
     )
-    return [{"plain": plain, "device": figure_of(simulate(learner, seed))}]
+    return [{"plain": plain, "device": quality.of_learner(simulate(learner, seed))}]
 
 
 def plan(
@@ -153,14 +152,13 @@ def plan(
 ) -> dict[str, Any]:
     """Simulate the fleet several times; return the result for JSON and `text_lines`.
 
-    It has the figure of the model, such as its accuracy, after some of the rounds, with a
-    confidence interval, and the figures of other models to compare it with. progress: called with a
-    line of text after each part of the work. Raises UsageError.
+    It has how good the model is after some of the rounds (`quality.of_runs`), and the same of other
+    models to compare it with. progress: called with a line of text after each part of the work.
+    Raises UsageError.
     """
     data, model = existing.loaded
     options = existing.options
     measure = judging.measure(data)
-    limits = judging.limits(measure)
     learner = existing.learner(options.seed, str(options.public))
     holdings = learner.holdings
     assert holdings is not None
@@ -182,7 +180,7 @@ def plan(
     device_unit = [row["device"] for row in rows["beside"]]
     public_curve = None
     if options.public:
-        public_curve = _curve(pick(rows["learned"], public=options.public), limits)
+        public_curve = _curve(pick(rows["learned"], public=options.public), measure)
     return {
         "data": options.data,
         "d": data.dimension,
@@ -197,77 +195,75 @@ def plan(
         "measure": measure,
         **records.facts(data, model),
         "runs": existing.runs,
-        "baseline": judging.baselines(data, MODELS[model])[measure],
-        "without_privacy": interval(without_privacy, limits),
-        "device_unit": interval(device_unit, limits),
-        "curve": _curve(pick(rows["learned"], public=""), limits),
+        **quality.of_reference(quality.of_baseline(data, model), "baseline"),
+        "without_privacy": quality.of_runs(without_privacy, measure),
+        "device_unit": quality.of_runs(device_unit, measure),
+        "curve": _curve(pick(rows["learned"], public=""), measure),
         "public": options.public or None,
         "public_curve": public_curve,
     }
 
 
-def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
-    """Return how good the model is after each judged round: the mean of several runs.
+def _curve(rows: Sequence[Row], measure: str) -> list[Row]:
+    """Return how good the models of several runs are after each judged round.
 
-    Each row has the mean figure, such as the accuracy, with its confidence interval. rows: those of
-    `_learned`. A run that has ended earlier counts with its last figure. limits: the
-    least and the largest possible figure.
+    Each row has the number of rounds, and what `quality.of_runs` returns. rows: those of
+    `_learned`. A run that has ended earlier counts with its last model. measure: that of the figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
     numbers_of_rounds = {row["rounds"] for row in rows}
     for number in sorted(numbers_of_rounds):
-        figures = []
+        models = []
         for run in runs:
-            figures_so_far = [row["figure"] for row in run if row["rounds"] <= number]
-            figures.append(figures_so_far[-1])
-        curve.append({"rounds": number, **interval(figures, limits)})
+            models_so_far = [row for row in run if row["rounds"] <= number]
+            models.append(models_so_far[-1])
+        curve.append({"rounds": number, **quality.of_runs(models, measure)})
     return curve
 
 
 def text_lines(result: dict[str, Any]) -> list[str]:
-    """Return the result of `plan` as lines of text: a table by rounds, then what to compare."""
-    measure = result["measure"]
+    """Return the result of `plan` as lines of text: a table by rounds, and what it means."""
     devices = counted(result["devices"], "device")
     of_records = counted(result["records"], "record")
     if result["held"] < result["devices"] * result["records"]:
         of_records = f"at most {of_records}"
     judged = counted(result["judged"], "other record")
+    epsilon = f"{result['run_epsilon']:g}"
     lines = [
         f"{result['model']} model of {records.in_words(result['data'])} ({result['d']} features), "
         f"{devices} of {of_records}, judged on {judged};",
-        f"(epsilon {result['run_epsilon']:g}, delta {result['delta']:g}) of the run protects "
+        f"(epsilon {epsilon}, delta {result['delta']:g}) of the run protects "
         f"{protected(result['unit'])}:",
-        f"      rounds  {judging.WORDS[measure]}, mean of {result['runs']} runs, standard error "
-        "and 95 % interval",
+        *table.heading(result, "rounds"),
     ]
     for row in result["curve"]:
-        lines.append(_line_of_round(row))
+        lines.append(table.line_of_runs(result, f"{row['rounds']}", row))
     if result["public"]:
         lines.append(f"  with public rows ({result['public']}):")
         for row in result["public_curve"]:
-            lines.append(_line_of_round(row))
+            lines.append(table.line_of_runs(result, f"{row['rounds']}", row))
 
     held_records = result["held"]
     same = f"the same {counted(held_records, 'record')}"
     if result["distinct"] < held_records:
         same += f" ({result['distinct']:,} different, with replacement)"
-    without_privacy, device_unit = result["without_privacy"], result["device_unit"]
     return [
         *lines,
-        f"  {same} without privacy:  {_figure(without_privacy)}",
-        f"  unit device, epsilon {result['run_epsilon']:g}, one report each:  {_figure(device_unit)}",
-        f"  {judging.TRIVIAL[measure]}:  {result['baseline']:.4f}",
+        table.line_of_runs(result, table.WITHOUT_PRIVACY, result["without_privacy"]),
+        table.line_of_runs(result, "unit device", result["device_unit"]),
+        table.line_of_baseline(result),
+        f"  {table.WITHOUT_PRIVACY}: {same}; unit device: one report of each device, epsilon {epsilon}",
+        *table.explanation(result),
+        *_warnings(result),
         *records.doubts(result),
     ]
 
 
-def _line_of_round(row: Row) -> str:
-    """Return a line of the table: a number of rounds, and the figure after them."""
-    return f"  {row['rounds']:>10}  {_figure(row)}"
-
-
-def _figure(row: Row) -> str:
-    """Return the text of a mean figure with its standard error and its interval."""
-    error, low, high = row["standard_error"], row["low"], row["high"]
-    return f"{row['mean']:.4f}  {error:.4f}   {low:.4f} to {high:.4f}"
+def _warnings(result: dict[str, Any]) -> list[str]:
+    """Return sentences about what is bad about the models after the last round."""
+    lines = table.warnings(result, result["curve"][-1:], lambda _: "After the last round")
+    if result["public"]:
+        last_row = result["public_curve"][-1:]
+        lines += table.warnings(result, last_row, lambda _: "With public rows")
+    return lines

@@ -18,12 +18,11 @@ from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.learning import Learning
-from ternhost.learn.parameters import MODELS
 from ternhost.options import flag, require
-from ternhost.planning import records, years
+from ternhost.planning import quality, records, table, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
-from ternhost.planning.simulation import default, figure_of, sgd, simulate
-from ternhost.planning.statistics import enough, interval
+from ternhost.planning.simulation import default, sgd, simulate
+from ternhost.planning.statistics import enough
 from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import counted
@@ -87,7 +86,7 @@ def _learned(
     devices: int,
     seed: int,
 ) -> list[Row]:
-    """Train once, and return one row with the figure of the model.
+    """Train once, and return one row that says how good the model is (`quality.of_model`).
 
     devices: how many report. simulated: for each number of devices, the reports that stand
     for those of years (`RoundsForYears.fewer_equivalent_reports`); empty if each device reports once.
@@ -108,7 +107,7 @@ def _learned(
         )
     else:
         learner = default(data, devices, seed, model, planned.epsilon)
-    return [{"devices": devices, "figure": figure_of(simulate(learner, seed))}]
+    return [{"devices": devices, **quality.of_learner(simulate(learner, seed))}]
 
 
 def plan(
@@ -131,9 +130,10 @@ def plan(
         costs_of_rounds = rounds.cost_summary(data, model)
         for devices in set(planned.devices):
             simulated[devices] = rounds.fewer_equivalent_reports(data, model, devices)
-    curve = _curve(planned, model, simulated, judging.limits(measure), progress)
+    curve = _curve(planned, model, simulated, measure, progress)
 
-    baseline = judging.baselines(data, MODELS[model])[measure]
+    no_features = quality.of_baseline(data, model)
+    baseline = no_features["figure"]
     facts = records.facts(data, model)
     held = max(planned.devices)
     # The baseline, which ignores the features, is beaten where even the worse end of the interval
@@ -157,7 +157,7 @@ def plan(
         "epsilon": float(planned.epsilon),
         "rounds": costs_of_rounds,
         "measure": measure,
-        "baseline": baseline,
+        **quality.of_reference(no_features, "baseline"),
         **facts,
         "held": held,
         "distinct": min(held, facts["available"]),
@@ -185,14 +185,13 @@ def _curve(
     planned: Planned,
     model: str,
     simulated: Mapping[int, EquivalentReports],
-    limits: tuple[float, float],
+    measure: str,
     progress: Callable[[str], None],
 ) -> list[Row]:
-    """Return how good the model is by number of devices, ascending: the mean of several runs.
+    """Return how good the models of several runs are by number of devices, ascending.
 
-    Each row has the mean figure, such as the accuracy, with its confidence interval. model: its
-    name. simulated: as in `_learned`. limits: the least and the largest possible figure. progress:
-    as in `plan`.
+    Each row has the number of devices, and what `quality.of_runs` returns. model: its name.
+    simulated: as in `_learned`. measure: that of the figure. progress: as in `plan`.
     """
     common = {"planned": planned, "model": model, "simulated": simulated}
     ladder = sorted(set(planned.devices))
@@ -212,8 +211,8 @@ def _curve(
     rows = run_cells(cells, only_in_memory, progress, planned.workers)["curve"]
     curve: list[Row] = []
     for devices in ladder:
-        figures = [row["figure"] for row in rows if row["devices"] == devices]
-        point = {"devices": devices, **interval(figures, limits)}
+        models = [row for row in rows if row["devices"] == devices]
+        point = {"devices": devices, **quality.of_runs(models, measure)}
         if simulated:
             equivalent = simulated[devices]
             point["simulated"] = {
@@ -284,17 +283,19 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         lines += years.text_lines(rounds, epsilons)
         frequency = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
     lines += [
-        f"{result['model']} model of {data}, epsilon {result['epsilon']:.8g} {frequency}:",
-        f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
+        f"{result['model']} model of {data},",
+        f"epsilon {result['epsilon']:.8g} {frequency}:",
+        *table.heading(result, "devices"),
     ]
     for row in curve:
-        numbers = f"{row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
-        lines.append(f"  {row['devices']:>10,}  {numbers}")
-    lines.append(f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}")
-    lines.append(
-        f"  from {counted(result['distinct'], 'different record')}, judged on {result['judged']:,} others"
-    )
-    doubts = records.doubts(result)
+        lines.append(table.line_of_runs(result, f"{row['devices']:,}", row))
+    lines += [
+        table.line_of_optimum(result),
+        table.line_of_baseline(result),
+        f"  from {counted(result['distinct'], 'different record')}, judged on {result['judged']:,} others",
+        *table.explanation(result),
+    ]
+    doubts = [*table.warnings(result, curve, _with_devices), *records.doubts(result)]
     if result["devices_of_table"] and not rounds:
         devices_of_table = counted(result["devices_of_table"], "device")
         doubts.append(f"To plan for the {devices_of_table} of the table, add --run-epsilon.")
@@ -315,6 +316,14 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         f"model without privacy, {reaches}.",
         *doubts,
     ]
+
+
+def _with_devices(rows: Sequence[Row]) -> str:
+    """Return the beginning of a sentence that is about the devices of some rows of the curve."""
+    *others, last = [f"{row['devices']:,}" for row in rows]
+    if others:
+        return f"With {', '.join(others)} and {last} devices"
+    return f"With {counted(rows[0]['devices'], 'device')}"
 
 
 def _answer(result: Mapping[str, Any], first: int, last: int) -> str:

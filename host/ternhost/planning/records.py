@@ -14,6 +14,7 @@ from ternhost.learn import judging
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.learn.training import TrainingPlan
+from ternhost.planning import quality
 from ternhost.text import counted
 
 _FEW = 1_000  # fewer records to learn from than this are said to be few
@@ -76,7 +77,8 @@ def facts(dataset: Dataset, model: str) -> dict[str, Any]:
 
     model: its name. "optimum" is the figure of the model without privacy, and "optimum_interval" its
     95 % interval on records like those that judge it; None for a single one, from which no interval
-    follows.
+    follows. Its log-loss and its recall, if it has them, are "log_loss_optimum" and "recall_optimum".
+    The recall is that of the class "rarest" (`quality.rarest_class`).
     """
     measure = judging.measure(dataset)
     number = MODELS[model]
@@ -86,8 +88,9 @@ def facts(dataset: Dataset, model: str) -> dict[str, Any]:
     if judged > 1:
         interval = judging.intervals(dataset, number, weights)[measure]
     return {
-        "optimum": judging.figures(dataset, number, weights)[measure],
+        **quality.of_reference(quality.of_model(dataset, model, weights), "optimum"),
         "optimum_interval": interval,
+        **quality.rarest_class(dataset),
         "available": len(dataset.training),
         "judged": judged,
     }

@@ -52,17 +52,33 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
     return error * quantile
 
 
-def interval(values: Sequence[float], limits: tuple[float, float]) -> Row:
-    """Return the mean of several runs, its standard error, and its 95 % confidence interval.
+def intervals(values: Sequence[float], limits: tuple[float, float]) -> Row:
+    """Return the mean of several runs, and two intervals at 95 %.
 
-    limits: the least and largest possible value, beyond which the interval is cut.
+    "low" and "high" are the confidence interval of the mean, to which "standard_error" belongs. It
+    gets shorter with more runs. "run_low" and "run_high" are the prediction interval: one more run
+    lies in it. limits: the least and largest possible value, beyond which intervals are cut.
     """
     mean, error = mean_and_error(values)
-    half = half_interval(error, len(values))
+    runs = len(values)
+    # One more run has the variance of a run, and the mean that it is compared with has its own.
+    error_of_run = error * (runs + 1) ** 0.5
+    low, high = _around(mean, half_interval(error, runs), limits)
+    run_low, run_high = _around(mean, half_interval(error_of_run, runs), limits)
+    return {
+        "mean": mean,
+        "standard_error": error,
+        "low": low,
+        "high": high,
+        "run_low": run_low,
+        "run_high": run_high,
+    }
+
+
+def _around(middle: float, half: float, limits: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of an interval of half this length, cut to the limits."""
     least, largest = limits
-    low = max(mean - half, least)
-    high = min(mean + half, largest)
-    return {"mean": mean, "standard_error": error, "low": low, "high": high}
+    return max(middle - half, least), min(middle + half, largest)
 
 
 def enough(reports: Sequence[int], shortfalls: Sequence[float]) -> float | None:

@@ -1,0 +1,200 @@
+"""What a plan says of its models: two measures, where a single run lies, and what is bad about them."""
+
+import numpy as np
+import pytest
+
+import ternhost
+from ternhost import Direct, FedSGD, FedSum, Simulated, datasets
+from ternhost.learn import judging
+from ternhost.planning import quality, table
+from ternhost.planning.existing import Existing
+from ternhost.planning.simulation import default
+from ternhost.planning.statistics import intervals
+
+ANY = (-np.inf, np.inf)  # the limits of a figure that can be anything
+
+# Statistics
+
+
+def test_a_single_run_lies_in_the_prediction_interval_of_student():
+    """Of four runs with mean 2.5: the quantile of Student's t with 3 degrees of freedom is 3.1824."""
+    half = 3.1824 * np.std([1, 2, 3, 4], ddof=1) * np.sqrt(1 + 1 / 4)
+    row = intervals([1, 2, 3, 4], ANY)
+    assert (row["run_low"], row["run_high"]) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-4)
+
+
+def test_the_interval_of_a_single_run_holds_that_of_the_mean():
+    row = intervals([1, 2, 3, 4], ANY)
+    assert row["run_low"] < row["low"] < row["high"] < row["run_high"]
+
+
+def test_the_interval_of_a_single_run_is_cut_to_possible_values():
+    row = intervals([0.1, 0.9], (0.0, 1.0))
+    assert (row["run_low"], row["run_high"]) == (0.0, 1.0)
+
+
+def test_the_interval_of_a_single_run_holds_another_run_in_19_of_20_cases():
+    """4,000 plans of 8 runs: the share has a standard error of 0.0034."""
+    rng = np.random.default_rng(1)
+    held = 0
+    for _ in range(4000):
+        *planned, real = rng.normal(0.7, 0.02, 9)
+        row = intervals(planned, ANY)
+        held += row["run_low"] <= real <= row["run_high"]
+    assert held / 4000 == pytest.approx(0.95, abs=0.012)
+
+
+# The runs of a plan are those of `tern train`
+
+FLEET = {"data": "synthetic-logistic", "records": 30, "run_epsilon": 2}
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    """A plan of 5 boards with 30 records each, of two runs."""
+    return ternhost.plan(FedSum(**FLEET, seed=3), 5, runs=2, workers=1)
+
+
+@pytest.fixture(scope="module")
+def new_devices():
+    """A plan of 200 devices that report once, of two runs."""
+    learner = Direct(data="synthetic-logistic", epsilon=4, seed=3)
+    return ternhost.plan(learner, 200, runs=2, workers=1)
+
+
+def figures_of_runs(learners, devices, folder, monkeypatch):
+    """The mean accuracy and the mean log-loss of real runs."""
+    monkeypatch.chdir(folder)
+    results = [ternhost.train(learner, Simulated(devices)) for learner in learners]
+    accuracies = [result["accuracy"] for result in results]
+    losses = [result["log_loss"] for result in results]
+    return np.mean(accuracies), np.mean(losses)
+
+
+def test_a_planned_fleet_learns_what_runs_with_the_same_seeds_learn(fleet, tmp_path, monkeypatch):
+    learners = [FedSum(**FLEET, unit="record", seed=seed) for seed in (3, 4)]
+    last = fleet["curve"][-1]
+    expected = figures_of_runs(learners, 5, tmp_path, monkeypatch)
+    assert (last["mean"], last["log_loss_mean"]) == pytest.approx(expected)
+
+
+def test_new_devices_learn_what_runs_with_the_same_seeds_learn(new_devices, tmp_path, monkeypatch):
+    learners = [Direct(data="synthetic-logistic", epsilon=4, seed=seed) for seed in (3, 4)]
+    last = new_devices["curve"][-1]
+    expected = figures_of_runs(learners, 200, tmp_path, monkeypatch)
+    assert (last["mean"], last["log_loss_mean"]) == pytest.approx(expected)
+
+
+def test_each_run_of_a_fleet_deals_other_records():
+    existing = Existing(5, FedSum(**FLEET))
+    first, second = (set(existing.learner(seed).holdings.order) for seed in (1, 2))
+    assert first != second
+
+
+def test_each_run_of_new_devices_deals_other_records():
+    data = datasets.load("synthetic-logistic")
+    dealt = []
+    for seed in (1, 2):
+        learner = default(data, 200, seed, "logistic", "4")
+        dealt.append(set(learner.holdings.order[:200]))
+    assert dealt[0] != dealt[1]
+
+
+# Measures
+
+
+@pytest.mark.parametrize("kind", ["fleet", "new_devices"])
+def test_a_plan_of_two_classes_has_the_log_loss_of_the_class_shares(kind, request):
+    plan = request.getfixturevalue(kind)
+    data = datasets.load("synthetic-logistic")
+    assert plan["log_loss_baseline"] == judging.baselines(data)["log_loss"]
+
+
+@pytest.mark.parametrize("kind", ["fleet", "new_devices"])
+def test_a_plan_of_two_classes_has_the_log_loss_without_privacy(kind, request):
+    plan = request.getfixturevalue(kind)
+    assert plan["log_loss_optimum"] < plan["log_loss_baseline"]
+
+
+def test_a_plan_of_two_classes_has_its_log_loss_in_its_frame(new_devices):
+    assert new_devices.to_frame()["log_loss_mean"].gt(0).all()
+
+
+@pytest.mark.parametrize("kind", ["fleet", "new_devices"])
+def test_a_plan_of_two_classes_has_a_panel_for_each_measure(kind, request):
+    names = [axes.get_ylabel() for axes in request.getfixturevalue(kind).plot().axes]
+    assert names == ["accuracy", "log-loss"]
+
+
+@pytest.mark.parametrize("kind", ["fleet", "new_devices"])
+def test_a_plan_of_two_classes_has_the_recall_of_the_rarer_class(kind, request):
+    plan = request.getfixturevalue(kind)
+    assert 0 < plan["curve"][-1]["recall"] <= 1
+
+
+def test_a_plan_of_several_classes_has_a_log_loss():
+    plan = ternhost.plan(FedSGD(data="iris"), 50, runs=2, workers=1)
+    assert plan["curve"][-1]["log_loss_mean"] > 0
+
+
+def test_a_plan_of_numbers_has_only_their_squared_error():
+    plan = ternhost.plan(FedSGD(data="diabetes"), 50, runs=2, workers=1)
+    assert [axes.get_ylabel() for axes in plan.plot().axes] == ["mean squared error"]
+
+
+@pytest.mark.parametrize("kind", ["fleet", "new_devices"])
+def test_the_table_of_a_plan_has_at_most_100_columns(kind, request):
+    lines = request.getfixturevalue(kind).lines
+    first = next(i for i, line in enumerate(lines) if "log-loss" in line)
+    last = next(i for i, line in enumerate(lines) if "class shares" in line)
+    assert max(map(len, lines[first : last + 1])) <= 100
+
+
+# What is bad about models
+
+CLASSES = {"measure": "accuracy", "log_loss_baseline": 0.5, "rarest": "ill", "rarest_share": 0.1}
+
+
+def rows_of_runs(*never_predicted, loss=0.4):
+    """The row of a plan, of a run for each list of the classes that its model never predicts."""
+    runs = []
+    for names in never_predicted:
+        run = {"figure": 0.9, "log_loss": loss, "recall": 0.0, "never_predicted": names}
+        runs.append(run)
+    return [quality.of_runs(runs, "accuracy")]
+
+
+def warnings(rows):
+    """What the table of a plan says of rows with 20 devices."""
+    return table.warnings(CLASSES, rows, lambda _: "With 20 devices")
+
+
+def test_a_model_that_ignores_features_never_predicts_the_rarer_class():
+    data = datasets.load("flights-planned")
+    weights = np.zeros(data.dimension)
+    weights[0] = -1.0  # of the constant
+    row = quality.of_model(data, "logistic", weights)
+    assert row["never_predicted"] == [quality.rarest_class(data)["rarest"]]
+
+
+def test_a_plan_warns_of_a_class_that_most_runs_never_predict():
+    (sentence,) = warnings(rows_of_runs(["ill"], ["ill"], []))
+    assert "never predicts ill" in sentence
+
+
+def test_a_plan_does_not_warn_of_a_class_that_half_of_the_runs_predict():
+    assert warnings(rows_of_runs(["ill"], [])) == []
+
+
+def test_the_table_says_never_instead_of_a_recall():
+    (row,) = rows_of_runs(["ill"], ["ill"])
+    assert table.line_of_runs(CLASSES, "20", row).endswith("never")
+
+
+def test_a_plan_warns_of_a_log_loss_that_is_worse_than_that_of_the_class_shares():
+    (sentence,) = warnings(rows_of_runs([], [], loss=0.6))
+    assert "log-loss" in sentence
+
+
+def test_a_plan_does_not_warn_of_a_better_log_loss():
+    assert warnings(rows_of_runs([], [], loss=0.4)) == []
