@@ -38,6 +38,7 @@ HELP = {
     # Learning.
     "model": "model to train; softmax is for several classes",
     "rate": "learning rate",
+    "threshold": "probability above which label 1 is predicted, costs 1:5, or a share 24%",
     "batch": "records that a step or report uses; 0: all of the device",
     # Simulations.
     "runs": "how often a simulation is repeated, with other random numbers",

@@ -91,11 +91,15 @@ def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boar
 
 
 @pytest.mark.parametrize(
-    ("model", "kind", "classes"),
-    [("svm", wire.SVM, None), ("softmax", wire.SOFTMAX, 8)],
-    ids=["two classes", "eight"],
+    ("model", "kind", "classes", "threshold"),
+    [
+        ("svm", wire.SVM, None, "0.5"),
+        ("logistic", wire.LOGISTIC, None, "0.2"),
+        ("softmax", wire.SOFTMAX, 8, "0.5"),
+    ],
+    ids=["two classes", "two classes with a threshold", "eight"],
 )
-def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind):
+def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind, threshold):
     """At the end of a run the boards have its last model in flash, whether it tells two classes
     apart or eight. Each predicts the same as the host for any record.
     """
@@ -104,9 +108,9 @@ def test_boards_have_the_model_at_the_end_of_a_run(boards, model, kind):
         sizes["data"] += ":8"
     place = {"fleet": fleet(boards), "store": "store.sqlite", "name": "mine"}
 
-    rig.finish("fedavg", model=model, epsilon="1", seed=3, **sizes, **place)
+    rig.finish("fedavg", model=model, threshold=threshold, epsilon="1", seed=3, **sizes, **place)
 
     sent = DeviceModel.of_run("mine")
-    assert sent.model == kind
+    assert (sent.model, sent.threshold) == (kind, float(threshold))
     for board in boards:
         assert_same_predictions(board, sent)

@@ -30,6 +30,7 @@ VALUES = {
     "--by": "home",
     "--time": "hour",
     "--held-out": "0.2",
+    "--threshold": "0.3",
     "--seed": "2",
     "--epsilon": "1",
     "--unit": "record",

@@ -25,6 +25,8 @@ class Direct(direct.Options):
     - time: the column of the table that orders the records of a device
     - held_out: the share of the records that judge the model, and that no device holds
     - model: must be logistic, which is the default for two classes
+    - threshold: the probability above which the model predicts label 1; or, as a text, costs of a
+      false alarm and of a miss, "1:5", or the share of records to predict as 1, "24%"
     - seed: of all random choices but the noise of boards
     - epsilon: of one report, which is all that a device spends
     - epsilons: classes of devices, as "1:0.5,4:0.5": the epsilon of each, and its share
@@ -44,7 +46,7 @@ class Direct(direct.Options):
 class FedSGD(fedsgd.Options):
     """Learn a linear model in many rounds, from gradients of a group of devices in each.
 
-    - data, by, time, held_out, seed, epsilon, epsilons: as of `Direct`
+    - data, by, time, held_out, seed, threshold, epsilon, epsilons: as of `Direct`
     - model: linear, logistic, svm or softmax; "": linear for numbers, else logistic
     - batch: how many records of a device its gradient uses; 0: all
     - reports: how many in all; with fewer devices than that, each reports in several rounds, and
@@ -67,7 +69,8 @@ class FedSGD(fedsgd.Options):
 class FedAvg(fedavg.Options):
     """Learn a linear model in rounds, from models that devices train on their own records.
 
-    - data, by, time, held_out, seed: as of `Direct`; model, mechanism, card, k: as of `FedSGD`
+    - data, by, time, held_out, seed, threshold: as of `Direct`
+    - model, mechanism, card, k: as of `FedSGD`
     - epsilon: of one report
     - epsilons: classes of devices, as "0.25:2:0.5,0.5:8:0.5": the bound to which a class clips,
       its epsilon, and its share
@@ -89,7 +92,7 @@ class FedAvg(fedavg.Options):
 class FedSum(fedsum.Options):
     """Learn a linear model of devices that hold many records, and protect single records.
 
-    - data, by, time, held_out, seed: as of `Direct`; model: as of `FedSGD`
+    - data, by, time, held_out, seed, threshold: as of `Direct`; model: as of `FedSGD`
     - unit: what is protected: "record", a number of consecutive records, or "device"
     - run_epsilon: the epsilon, at `delta`, that the whole run spends
     - delta: of that epsilon

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from tern.wire import LOGISTIC
 from ternhost.api import arguments
 from ternhost.api.frames import frame
 from ternhost.api.json_object import JsonObject
@@ -245,6 +246,26 @@ class TrainResult(Result):
         if self.labels:
             return weights.reshape(len(self.labels), -1)
         return weights
+
+    @property
+    def threshold(self) -> float | None:
+        """The probability above which the model predicts label 1; None if it has no threshold.
+
+        Only logistic regression has one. To predict with another one, use
+        `device_model.with_threshold`.
+        """
+        if self.device_model.model != LOGISTIC:
+            return None
+        return self.device_model.threshold
+
+    @property
+    def decisions(self) -> Mapping[str, Any]:
+        """How the model decides on the held-out records, mostly about the rarer class.
+
+        The members are `rarer`, `recall`, `precision`, `predicted`, `mean_probability`, `share` and
+        `threshold`, as in result.json. It is empty for a regression, and if no records are known.
+        """
+        return dict(self.get("decisions") or {})
 
     @property
     def device_model(self) -> DeviceModel:

@@ -35,6 +35,7 @@ _ABOUT_THE_RUN = (
     "time",
     "held_out",
     "model",
+    "threshold",
     "seed",
     "unit",
     "epsilon",

@@ -165,6 +165,11 @@ class Learner:
         """The model so far, if devices can use it."""
         return None
 
+    @property
+    def published(self) -> Averaged | None:
+        """The model so far, in the form in which devices get it for their own predictions."""
+        return self.averaged
+
     def references(self) -> dict[str, Any]:
         """Return figures to compare the model with, for JSON. They are known before the first
         round.

@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from tern.wire import LOGISTIC
+from ternhost.count.questions import Averaged
 from ternhost.datasets import MULTICLASS, Dataset
 from ternhost.errors import UsageError
 from ternhost.files import read_object
-from ternhost.learn.judging import LOG_LOSS
+from ternhost.learn.judging import EVEN, LOG_LOSS
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, quantise
+from ternhost.learn.thresholds import for_decisions
 from ternhost.store import store_file
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -48,6 +51,19 @@ class Classifier:
         if len(mantissas) == 1:
             mantissas = np.concatenate([np.zeros_like(mantissas), mantissas])
         return cls(mantissas, parameters.exponent, round_, loss)
+
+    def deciding(self, threshold: float) -> "Classifier":
+        """Return the classifier whose most probable class is what a model predicts.
+
+        Its probabilities are no longer those of the model.
+
+        threshold: of a logistic model: the probability above which it predicts the second class.
+        """
+        if threshold == EVEN:
+            return self
+        averaged = Averaged(LOGISTIC, self.mantissas[1].tolist(), self.exponent)
+        weights = for_decisions(averaged, threshold).weights.reshape(-1)
+        return Classifier.of(weights, 1, self.round, self.loss)
 
 
 def trained(dataset: Dataset) -> Classifier:
@@ -102,6 +118,7 @@ class LearnedBy:
     dataset: str | None = None  # None: boards had their own records
     features: tuple[str, ...] | None = None
     class_names: tuple[str, ...] = ()  # as of Dataset
+    threshold: float = EVEN  # of a logistic model
 
     @classmethod
     def read(cls, place: str) -> "LearnedBy":
@@ -154,6 +171,7 @@ class LearnedBy:
             dataset=dataset,
             features=features,
             class_names=tuple(result.get("class_names") or result["labels"] or ()),
+            threshold=float(result.get("threshold") or EVEN),
         )
 
     def require_for(self, dataset: Dataset) -> None:

@@ -193,6 +193,8 @@ class Infer(Learner):
         if data is not None:
             run.require_for(data)
         self._classifiers = run.classifiers(options.score_rounds)
+        if self._is_label:
+            self._classifiers = [each.deciding(run.threshold) for each in self._classifiers]
         self._class_names = run.class_names
         return data
 

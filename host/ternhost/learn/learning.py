@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tern.wire import MAX_BATCH, MAX_VALUES, SOFTMAX
+from tern.fixed import ONE
+from tern.wire import LOGISTIC, MAX_BATCH, MAX_VALUES, SOFTMAX
 from ternhost import datasets
 from ternhost.count.questions import Averaged, Question, report_bytes
 from ternhost.datasets import (
+    CLASSIFICATION,
     REGRESSION,
     Dataset,
     Holdings,
@@ -20,7 +22,7 @@ from ternhost.datasets import (
 from ternhost.datasets.findings import NO_RECORD
 from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
-from ternhost.learn import judging, projections
+from ternhost.learn import judging, projections, thresholds
 from ternhost.learn.base import Learner, Population, report_summary
 from ternhost.learn.data_options import DataOptions
 from ternhost.learn.designs import (
@@ -33,12 +35,14 @@ from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.owners import to_owners
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
+from ternhost.learn.thresholds import Threshold
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.text import counted
 
 # What records are for, in words, by their names in "class_records" of a result.
 _PURPOSES = {"learning": "to learn from", "judging": "that judges the model"}
+_MOST_CLASSES = 10  # whose recall is shown
 to_learn = partial(option, group="what to learn")
 
 
@@ -47,6 +51,7 @@ class ModelOptions(DataOptions):
     """Options of every algorithm that learns a linear model."""
 
     model: str = to_learn("", choices=tuple(MODELS), shown="by the labels")
+    threshold: str = to_learn(str(judging.EVEN), metavar="P")
     seed: int = to_learn(1, metavar="S")
 
     def check(self) -> None:
@@ -56,9 +61,17 @@ class ModelOptions(DataOptions):
                 f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}"
             )
         require(self.seed >= 0, "seed", "0 or more", self.seed)
+        threshold = Threshold.parse(self.threshold)
         on_devices = self.on_devices
         if on_devices is None:
             return
+
+        if threshold.share is not None:
+            text = (
+                f"--threshold {self.threshold} is a share of the records that judge the model, "
+                "and only the devices have records"
+            )
+            raise UsageError(text, "name a probability, such as 0.3, or costs, such as 1:5")
 
         # Without a data set nobody but the user knows the number of classes.
         is_softmax = self.model_name == "softmax"
@@ -123,6 +136,7 @@ class Learning(Learner):
         # That of the table which the options name; None: there is none.
         self.schema = datasets.schema_of(options.data, options.selection)
         self.classes = self.label_classes = self._class_count()
+        self._threshold = self._threshold_to_use()
         features = self._feature_count()
         self.d = self.classes * features  # weights of the model
         if self.d > MAX_VALUES:
@@ -163,6 +177,47 @@ class Learning(Learner):
         if self.dataset:
             return len(self.dataset.classes)
         return int(self.options.on_devices.classes)
+
+    def _threshold_to_use(self) -> Threshold:
+        """Return the threshold that the user named.
+
+        Raises UsageError if it is not the usual one, and the model or its records have none.
+        """
+        threshold = Threshold.parse(self.options.threshold)
+        if threshold == Threshold():
+            return threshold
+        if not self._has_threshold:
+            text = (
+                "--threshold is about the probability of one of two classes, which --model "
+                f"{self.model} does not give"
+            )
+            hint = "leave --threshold out"
+            if self.dataset is None or self.dataset.task == CLASSIFICATION:
+                hint = f"name --model logistic, or {hint}"
+            raise UsageError(text, hint)
+        if self.dataset and (self.dataset.features[:, 0] != ONE).any():
+            text = (
+                f"a board keeps the threshold in the weight of the constant, and the first feature "
+                f"of {self.dataset.name} is not the constant 1"
+            )
+            raise UsageError(text, "add such a column, or leave --threshold out")
+        return threshold
+
+    @property
+    def _has_threshold(self) -> bool:
+        """Whether the model gives a probability of one of two classes."""
+        return MODELS[self.model] == LOGISTIC
+
+    def threshold_of(self, weights: Floats) -> float:
+        """Return the probability above which a model predicts label 1.
+
+        It is the usual one, 1/2, for models that have no threshold. weights: those of the model.
+        """
+        if self._threshold.probability is not None:
+            return self._threshold.probability
+        assert self.dataset is not None  # which a share is of
+        features, _ = self.dataset.judged
+        return self._threshold.of(judging.scores(features, weights))
 
     def _feature_count(self) -> int:
         """Return the number of features of a record, the constant among them."""
@@ -229,6 +284,10 @@ class Learning(Learner):
             model = SOFTMAX
         return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
+    @property
+    def published(self) -> Averaged:
+        return thresholds.for_decisions(self.averaged, self.threshold_of(self.weights))
+
     def question_for(self, design: ReportDesign) -> Question:
         """The question of the next round for the class of this design."""
         raise NotImplementedError
@@ -245,7 +304,8 @@ class Learning(Learner):
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
             return {}
-        return judging.figures(self.dataset, MODELS[self.model], self.weights)
+        threshold = self.threshold_of(self.weights)
+        return judging.figures(self.dataset, MODELS[self.model], self.weights, threshold)
 
     def references(self) -> dict[str, Any]:
         """Return metrics to compare those of the model with, for JSON: optimum and baseline.
@@ -256,7 +316,8 @@ class Learning(Learner):
         if self.dataset is None:
             return {"measures": []}
         model = MODELS[self.model]
-        optimum_figures = judging.figures(self.dataset, model, self.optimum())
+        weights = self.optimum()
+        optimum_figures = judging.figures(self.dataset, model, weights, self.threshold_of(weights))
         return {
             "measures": list(optimum_figures),
             "optimum": optimum_figures,
@@ -313,6 +374,7 @@ class Learning(Learner):
             "label_unit": self._label_unit(),
             "schema": self.schema and self.schema.toml(),
             "weights": self.weights.tolist(),
+            "threshold": self.threshold_of(self.weights) if self._has_threshold else None,
             "last_gradient": self.last_gradient,
         }
 
@@ -366,20 +428,27 @@ class Learning(Learner):
         privacy.
         """
         if self.dataset is None:
-            return {"measure": None, "task": None}
+            return {"measure": None, "task": None, "decisions": {}}
         model = MODELS[self.model]
-        figures = judging.figures(self.dataset, model, self.weights)
+        private = self.weights, self.threshold_of(self.weights)
+        figures = judging.figures(self.dataset, model, *private)
         optimum_weights = self.optimum()
+        optimum = optimum_weights, self.threshold_of(optimum_weights)
         by_suffix: dict[str, Mapping[str, Any]] = {
             "": figures,
-            "_interval": judging.intervals(self.dataset, model, self.weights),
+            "_interval": judging.intervals(self.dataset, model, *private),
             "_baseline": judging.baselines(self.dataset, model),
-            "_optimum": judging.figures(self.dataset, model, optimum_weights),
-            "_optimum_interval": judging.intervals(self.dataset, model, optimum_weights),
+            "_optimum": judging.figures(self.dataset, model, *optimum),
+            "_optimum_interval": judging.intervals(self.dataset, model, *optimum),
         }
 
         names = list(figures)
-        judged = {"measure": names[0], "measures": names, "task": self.dataset.task}
+        judged = {
+            "measure": names[0],
+            "measures": names,
+            "task": self.dataset.task,
+            "decisions": judging.decisions(self.dataset, model, *private),
+        }
         for name in names:
             for suffix, values in by_suffix.items():
                 judged[f"{name}{suffix}"] = values[name]
@@ -389,6 +458,7 @@ class Learning(Learner):
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         return [
             *_metric_lines(result),
+            *_decision_lines(result),
             *class_name_lines(result),
             *_report_lines(result),
             *_class_lines(result["classes"]),
@@ -418,6 +488,84 @@ def _metric_lines(result: Mapping[str, Any]) -> list[str]:
             f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
         )
     return [*lines, *_unit_lines(result), *_chance_lines(result)]
+
+
+def _decision_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return lines about the classes that a model predicts, and about its probabilities.
+
+    Most of them are about the rarer class. There are none for labels that are numbers, and if the
+    host has no records to judge the model on.
+    """
+    decisions: Mapping[str, Any] = result.get("decisions") or {}
+    if not decisions:
+        return []
+    lines = []
+    if "recall_of_class" in decisions:
+        lines.append(_recall_line(decisions["recall_of_class"]))
+        if decisions["never_predicted"]:
+            lines.append(f"  never predicts {', '.join(decisions['never_predicted'])}")
+        return [*lines, *_calibration_lines(decisions)]
+    rarer = decisions["rarer"]
+    parts = [f"recall {share_in_words(decisions['recall'])}"]
+    if decisions["precision"] is not None:
+        parts.append(f"precision {share_in_words(decisions['precision'])}")
+    parts.append(f"predicted for {share_in_words(decisions['predicted'])} of the held-out records")
+    lines.append(f"rarer class {rarer}: {', '.join(parts)}{_at_threshold(decisions)}")
+    return [*lines, *_calibration_lines(decisions), *_never_predicted_lines(result, decisions)]
+
+
+def _recall_line(recall_of_class: Mapping[str, float | None]) -> str:
+    """Return a line with the recall of each class of a softmax model; of many only the lowest."""
+    known = {name: recall for name, recall in recall_of_class.items() if recall is not None}
+    shown = sorted(known, key=lambda name: known[name])[:_MOST_CLASSES]
+    recalls = [f"{name} {share_in_words(known[name])}" for name in known if name in shown]
+    what = "recall of each class"
+    if len(shown) < len(known):
+        what = f"the {_MOST_CLASSES} lowest recalls of {len(known)} classes"
+    return f"{what}: {', '.join(recalls)}"
+
+
+def _calibration_lines(decisions: Mapping[str, Any]) -> list[str]:
+    """Return a line that compares the probability of the rarer class with its share."""
+    if decisions["mean_probability"] is None:
+        return []
+    return [
+        f"  calibration: the mean probability of {decisions['rarer']} is "
+        f"{decisions['mean_probability']:.4f}, its share of the held-out records "
+        f"{decisions['share']:.4f}"
+    ]
+
+
+def _never_predicted_lines(result: Mapping[str, Any], decisions: Mapping[str, Any]) -> list[str]:
+    """Return a line that says which of two classes the model never predicts, and what helps."""
+    negative, positive = result.get("class_names") or judging.SIGNS
+    rarer = decisions["rarer"]
+    more_frequent = negative if rarer == positive else positive
+    if decisions["predicted"] == 1:
+        return [f"  never predicts {more_frequent}"]
+    if decisions["predicted"] > 0:
+        return []
+    line = f"  never predicts {rarer}"
+    share = decisions["share"]
+    if decisions["threshold"] is not None and 0 < share < 1:
+        positive_share = share if rarer == positive else 1 - share
+        line += f": --threshold {100 * positive_share:.3g}% makes it predict {positive} "
+        line += "for so many of the held-out records"
+    return [line]
+
+
+def _at_threshold(decisions: Mapping[str, Any]) -> str:
+    """Return words about the threshold of a model, if it is not the usual one."""
+    if decisions["threshold"] in (None, judging.EVEN):
+        return ""
+    return f" (threshold {decisions['threshold']:.4g})"
+
+
+def share_in_words(share: float | None) -> str:
+    """Return a share of records in per cent; "unknown" if there were no records."""
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.1f} %"
 
 
 def _unit_lines(result: Mapping[str, Any]) -> list[str]:
@@ -484,6 +632,9 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     There is no line if it is better.
     """
     name = result["measure"]  # of the main metric, such as "auc"
+    has_own_threshold = result.get("threshold") not in (None, judging.EVEN)
+    if has_own_threshold and judging.AUC in result["measures"]:
+        name = judging.AUC  # with it, a good model may well be right less often than the majority
     reported_values = result["reports"] * result["k"]
     if reported_values < result["d"]:  # some weights of the model have no report at all
         noun = "value"

@@ -18,13 +18,17 @@ from tern.fixed import ONE
 from tern.model import decode_model
 from ternhost import vectorised
 from ternhost.count.questions import Averaged
+from ternhost.datasets.base import CONSTANT
 from ternhost.datasets.columns import Numeric
 from ternhost.datasets.frames import FALSE, TRUE
 from ternhost.datasets.rows import RowForm
 from ternhost.datasets.schema import Schema
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_file
+from ternhost.learn.judging import EVEN
 from ternhost.learn.parameters import MODELS, quantise
+from ternhost.learn.thresholds import Threshold, for_decisions, require_threshold
+from ternhost.options import Number
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.store import kept_model
@@ -36,6 +40,8 @@ _WORDS = {
     wire.SVM: "svm",
     wire.SOFTMAX: "softmax",
 }
+# Names of a first feature that is the constant: of data sets, and of records that boards made.
+_CONSTANTS = (CONSTANT, "x0")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NO_EPOCH = 2  # in place of a device id: the file is older than the model of any round
 _ROUND_BYTES = slice(5, 9)  # of a MODEL frame: type u8 | device u32 | round u32 | ...
@@ -58,8 +64,10 @@ class DeviceModel:
     one row unless it is a softmax model; d is the number of features. number: of the round after
     which the model was made. features: their names, if known. labels: the names of the classes of a
     softmax model, if known. class_names: these, or for a model of two classes the name of label -1
-    and that of label 1. schema: that of the table of the run, if
-    there was one.
+    and that of label 1. schema: that of the table of the run, if there was one. threshold: a
+    logistic model predicts label 1 if its probability is larger; `with_threshold` changes it. The
+    model that a board gets has 1/2 as its threshold, and another weight of the constant instead:
+    that is `on_board`.
 
     Methods take rows of features, in one of two forms:
 
@@ -80,6 +88,21 @@ class DeviceModel:
     labels: Sequence[str] = ()
     class_names: Sequence[str] = ()
     schema: Schema | None = None
+    threshold: float = EVEN
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a threshold that is none, or that this model cannot have."""
+        require_threshold(self.threshold)
+        if self.threshold == EVEN:
+            return
+        if self.model != wire.LOGISTIC:
+            text = (
+                f"a {_WORDS[self.model]} model has no threshold: it gives no probability of label 1"
+            )
+            raise UsageError(text, "only logistic models of two classes do")
+        if self.features and self.features[0] not in _CONSTANTS:
+            text = "the threshold is kept in the weight of the constant, which this model lacks"
+            raise UsageError(text, "compare `probability` with a number of your own")
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **known: Any) -> Self:
@@ -134,6 +157,7 @@ class DeviceModel:
             labels=labels,
             class_names=result.get("class_names") or labels,
             schema=_schema_of(result),
+            threshold=result.get("threshold") or EVEN,  # results of older versions have none
         )
 
     @classmethod
@@ -180,6 +204,40 @@ class DeviceModel:
                     return cls.of_store(summary["store"], summary["run"])
             raise
         return cls.of_result(result)
+
+    # The threshold
+
+    def with_threshold(self, threshold: Number) -> Self:
+        """Return the same logistic model with another threshold, for host and boards.
+
+        threshold: a probability, such as 0.3, or the costs of a false alarm and of a miss, as
+        "1:5". Raises UsageError for others, and for a model that has no threshold.
+        """
+        named = Threshold.parse(str(threshold))
+        if named.probability is None:
+            text = (
+                f"{threshold} is a share of the records that judge a model, which it does not keep"
+            )
+            raise UsageError(
+                text, "name it when the model is trained, or a probability, such as 0.3"
+            )
+        return replace(self, threshold=named.probability)
+
+    @property
+    def on_board(self) -> Self:
+        """The model as a board gets it, which compares the score with 0.
+
+        Its score is lower than that of this model by the score at the threshold, so that it makes
+        the same predictions. Its probabilities are shifted: 1/2 stands for the threshold.
+        """
+        averaged = for_decisions(self._averaged, self.threshold)
+        mantissas = np.array(averaged.parameters, np.int16).reshape(self.mantissas.shape)
+        return replace(self, mantissas=mantissas, exponent=averaged.exponent, threshold=EVEN)
+
+    @property
+    def _averaged(self) -> Averaged:
+        parameters = self.mantissas.ravel().tolist()
+        return Averaged(self.model, parameters, self.exponent, self.classes)
 
     # Predictions
 
@@ -250,12 +308,12 @@ class DeviceModel:
         """Return the predicted label of each row in the numbers of devices.
 
         Linear regression predicts a number from -1 to 1 in Q1.14; logistic regression and the SVM
-        predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has
-        the largest score.
+        predict 1 or -1 in Q1.14, the former by its threshold; softmax predicts a class, counted
+        from 0: the first one that has the largest score.
 
         rows: as of `score`. Raises UsageError where `score` does.
         """
-        scores = self.score(rows)
+        scores = self.on_board.score(rows)
         if self.model == wire.LINEAR:
             return np.clip(scores, -ONE, ONE)
         if self.model == wire.SOFTMAX:
@@ -277,9 +335,7 @@ class DeviceModel:
         key: of the device, or of the fleet. device: its id; wire.FLEET: the frame is for all
         devices.
         """
-        parameters = self.mantissas.ravel().tolist()
-        averaged = Averaged(self.model, parameters, self.exponent, self.classes)
-        return averaged.frame(self.number, key, device)
+        return self.on_board._averaged.frame(self.number, key, device)
 
     def summary(self) -> dict[str, Any]:
         """Return the model as a dict for JSON."""
@@ -293,6 +349,7 @@ class DeviceModel:
             "features": list(self.features),
             "labels": list(self.labels) or None,
             "class_names": list(self.class_names),
+            "threshold": self.threshold,
         }
 
     def save(self, path: str | Path) -> None:
@@ -304,7 +361,10 @@ class DeviceModel:
         size = f"{self.d} features"
         if self.classes > 1:
             size += f" and {self.classes} classes"
-        return f"a {_WORDS[self.model]} model of {size}, made after round {self.number}"
+        text = f"a {_WORDS[self.model]} model of {size}, made after round {self.number}"
+        if self.threshold != EVEN:
+            text += f", with the threshold {self.threshold:.4g}"
+        return text
 
 
 def _schema_of(result: Mapping[str, Any]) -> Schema | None:

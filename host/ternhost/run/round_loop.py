@@ -378,7 +378,7 @@ class RoundLoop:
         run = self._run
         if not run.state.reports or self._published_rounds == run.state.rounds:
             return
-        model = run.algorithm.averaged
+        model = run.algorithm.published
         if model is not None:
             self._published_rounds = run.state.rounds
             self._driver.publish(model)

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
 from ternhost.learn import projections
-from ternhost.learn.judging import WORDS
+from ternhost.learn.judging import EVEN, WORDS, logit
+from ternhost.learn.learning import share_in_words
 from ternhost.plots import runs
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report.page import (
@@ -55,8 +56,20 @@ def page(result: Mapping[str, Any]) -> Page:
     title = f"{data}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
     names: Sequence[str] = result.get("class_names") or ()
+    threshold = result.get("threshold") or EVEN
+    if threshold != EVEN:
+        prediction = (
+            f"1 if the sum of weight times feature is above {logit(threshold):.4g}, else -1"
+        )
     if len(names) == 2:
-        prediction += f": {as_html(names[1])} if it is positive, else {as_html(names[0])}"
+        negative, positive = (as_html(name) for name in names)
+        prediction = "the sign of the sum of weight times feature"
+        prediction += f": {positive} if it is positive, else {negative}"
+        if threshold != EVEN:
+            prediction = (
+                f"{positive} if the sum of weight times feature is above {logit(threshold):.4g} "
+            )
+            prediction += f"(a probability of {threshold:.4g}), else {negative}"
     if result.get("labels"):
         prediction = "the class with the largest sum of its weights times features"
     elif result["measure"] == "squared_error":
@@ -239,11 +252,44 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
     return [
         *common_results(result),
         ("intervals", "95 %", "of the figures above, for records like the held-out ones"),
+        *_decisions(result),
         ("stopped", str(stopped), _STOPPED.get(stopped, "")),
         ("bytes a report", report_size, "header and tag included, before COBS"),
         ("bytes in float32", plain_size, "the same frame with a plain gradient"),
         ("bytes a request", request_size, "parameters and card, from host to client"),
     ]
+
+
+def _decisions(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate which classes the model predicts on the held-out records, and its calibration.
+
+    Most rows are about the rarer class. There are none if there are no classes, or no records.
+    """
+    decisions: Mapping[str, Any] = result.get("decisions") or {}
+    if not decisions:
+        return []
+    rarer = decisions["rarer"]
+    never_predicted = decisions.get("never_predicted", ())
+    if "never_predicted" not in decisions and not decisions["predicted"]:
+        never_predicted = (rarer,)
+    rows: list[Row] = [
+        (
+            "recall",
+            share_in_words(decisions["recall"]),
+            f"of the rarer class {rarer}, by the model",
+        ),
+        ("predicted", share_in_words(decisions["predicted"]), f"of the records to be {rarer}"),
+        ("real share", share_in_words(decisions["share"]), f"of {rarer} in these records"),
+    ]
+    if decisions["mean_probability"] is not None:
+        mean = share_in_words(decisions["mean_probability"])
+        rows.append(("mean probability", mean, f"that the model gives to {rarer}"))
+    if decisions["threshold"] is not None:
+        what = "probability above which label 1 is predicted"
+        rows.append(("threshold", f"{decisions['threshold']:.4g}", what))
+    if never_predicted:
+        rows.append(("never predicts", ", ".join(never_predicted), "although records have it"))
+    return rows
 
 
 def _settings(result: Mapping[str, Any]) -> list[Row]:

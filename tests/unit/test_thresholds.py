@@ -1,0 +1,231 @@
+"""The threshold of a model: its forms, how it is used on the host and on a board, and its errors."""
+
+import json
+from array import array
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ternhost
+from tern import wire
+from tern.fixed import ONE
+from tern.model import MODEL, Model
+from ternhost import DeviceModel, UsageError
+from ternhost.count.questions import Averaged
+from ternhost.datasets import load
+from ternhost.learn.base import Population
+from ternhost.learn.classifiers import Classifier
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.judging import logit
+from ternhost.learn.parameters import LARGEST_WEIGHT
+from ternhost.learn.thresholds import Threshold, for_decisions
+from ternhost.vectorised import probabilities
+
+# A model of the constant and one feature, with the weights -2 and 1.
+WEIGHTS = np.array([[-2 * 2**12, 2**12]], np.int16)
+LOGISTIC = DeviceModel(wire.LOGISTIC, WEIGHTS, -12)
+FEATURE = np.linspace(-1, 1, 201)
+ROWS = np.stack([np.full(201, ONE), FEATURE * ONE], axis=1).astype(np.int16)
+
+FLEET = "simulated:100"
+QUICK = {"data": "breast-cancer", "epsilon": 8, "reports": 100, "group": 50}
+
+
+def train(**options):
+    return ternhost.train(ternhost.FedSGD(**QUICK | options), FLEET)
+
+
+# Its forms
+
+
+@pytest.mark.parametrize(
+    ("text", "probability"), [("0.3", 0.3), ("1:5", 1 / 6), ("2:2", 0.5), ("0.5:4.5", 0.1)]
+)
+def test_a_threshold_is_a_probability_or_follows_from_costs(text, probability):
+    assert Threshold.parse(text).probability == pytest.approx(probability)
+
+
+def test_a_threshold_with_a_percent_sign_is_a_share():
+    assert Threshold.parse("24%") == Threshold(probability=None, share=0.24)
+
+
+OUT_OF_BOUNDS = (
+    "0",
+    "1",
+    "-0.1",
+    "0%",
+    "100%",
+    "150%",
+    "1:0",
+    "0:1",
+    "1:-5",
+    "1:inf",
+    "1e-300:1e300",
+)
+OF_NO_FORM = ("abc", "nan", "%", ":", "1:2:3")
+
+
+@pytest.mark.parametrize("text", [*OUT_OF_BOUNDS, *OF_NO_FORM])
+def test_other_texts_are_no_threshold(text):
+    with pytest.raises(UsageError, match="--threshold"):
+        ternhost.FedSGD(threshold=text)
+
+
+@pytest.mark.parametrize("share", [0.07, 0.25, 0.75])
+def test_so_many_records_are_above_the_threshold_of_a_share(share):
+    scores = np.random.default_rng(1).normal(size=1000)
+    threshold = Threshold(probability=None, share=share).of(scores)
+    assert (scores > logit(threshold)).mean() == share
+
+
+@pytest.mark.parametrize(("share", "predicted"), [(0.01, 0), (0.99, 4)])
+def test_a_share_of_few_records_is_rounded_to_none_or_all(share, predicted):
+    scores = np.array([0.0, 1.0, 2.0, 3.0])
+    threshold = Threshold(probability=None, share=share).of(scores)
+    assert (scores > logit(threshold)).sum() == predicted
+
+
+# On a board
+
+
+def opened(twin, folder):
+    """The model of a board that has the model.bin of this twin."""
+    twin.save(str(folder) + MODEL)
+    board = Model()
+    board.open(str(folder))
+    return board
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.12, 0.3, 0.5, 0.97])
+def test_a_board_predicts_at_the_threshold_what_the_host_predicts(tmp_path, threshold):
+    twin = replace(LOGISTIC, threshold=threshold)
+    board = opened(twin, tmp_path)
+    predicted = [board.predict(array("h", row)) for row in ROWS.tolist()]
+    assert predicted == twin.predict_numbers(ROWS).tolist()
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.12, 0.3])
+def test_label_1_is_predicted_above_the_threshold(threshold):
+    probability = 1 / (1 + np.exp(2 - FEATURE))
+    clear = np.abs(probability - threshold) > 0.001  # of rounding
+    predicted = replace(LOGISTIC, threshold=threshold).predict_numbers(ROWS) > 0
+    assert (predicted == (probability > threshold))[clear].all()
+
+
+def test_the_probabilities_of_the_host_do_not_depend_on_the_threshold():
+    twin = replace(LOGISTIC, threshold=0.1)
+    assert (twin.probability(ROWS) == LOGISTIC.probability(ROWS)).all()
+
+
+def test_the_usual_threshold_changes_no_weight():
+    averaged = Averaged(wire.LOGISTIC, [5, -3], -12)
+    assert for_decisions(averaged, 0.5) is averaged
+
+
+def test_a_weight_that_gets_too_large_scales_all_of_them():
+    """The score at 1 / 3000 is -8, so that the constant of 4 would become 12. Devices take less
+    than 8. Half of all weights decide the same.
+    """
+    averaged = Averaged(wire.LOGISTIC, [4 * 2**12, 2**12], -12)
+    shifted = for_decisions(averaged, 1 / 3000).weights
+    exact = averaged.weights - [logit(1 / 3000), 0]
+    assert shifted.max() <= LARGEST_WEIGHT
+    assert shifted / shifted.max() == pytest.approx(exact / exact.max(), abs=1e-3)
+
+
+def test_labels_of_protected_inference_are_decided_at_the_threshold():
+    """A classifier has the weights 0 for label -1, and those of the model for label 1."""
+    classifier = Classifier.of(WEIGHTS.ravel() * 2.0**-12, 1).deciding(0.12)
+    by_class = probabilities(classifier.mantissas, classifier.exponent, ROWS)
+    twin = replace(LOGISTIC, threshold=0.12)
+    assert (by_class.argmax(axis=1) == (twin.predict_numbers(ROWS) > 0)).mean() > 0.99
+
+
+# Changed afterwards
+
+
+def test_a_model_takes_another_threshold():
+    assert LOGISTIC.with_threshold("1:3").threshold == 0.25
+    assert LOGISTIC.with_threshold(0.1).threshold == 0.1
+
+
+def test_a_model_does_not_know_the_records_that_a_share_is_of():
+    with pytest.raises(UsageError, match="share"):
+        LOGISTIC.with_threshold("24%")
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 1.5, -0.1, float("nan")])
+def test_a_model_takes_no_threshold_out_of_bounds(threshold):
+    with pytest.raises(UsageError, match="--threshold"):
+        replace(LOGISTIC, threshold=threshold)
+
+
+@pytest.mark.parametrize("model", [wire.LINEAR, wire.SVM])
+def test_models_without_probabilities_take_no_threshold(model):
+    with pytest.raises(UsageError, match="threshold"):
+        replace(LOGISTIC, model=model, threshold=0.3)
+
+
+def test_a_model_without_the_constant_takes_no_threshold():
+    with pytest.raises(UsageError, match="constant"):
+        replace(LOGISTIC, features=("age", "height"), threshold=0.3)
+
+
+# In a run
+
+
+def test_a_run_stores_its_threshold_with_the_model(here):
+    result = train(threshold="1:4")
+    stored = json.loads((result.directory / "result.json").read_text())
+    assert stored["threshold"] == 0.2
+    assert DeviceModel.of_run(result.name).threshold == 0.2
+
+
+def test_the_accuracy_of_a_run_is_that_of_its_model_at_the_threshold(here):
+    result = train(threshold=0.8)
+    data = load("breast-cancer")
+    predicted = result.device_model.predict_numbers(data.features[data.test])
+    right = (predicted > 0) == (data.labels[data.test] > 0)
+    assert result.accuracy == pytest.approx(right.mean(), abs=1 / len(right))
+
+
+def test_a_run_predicts_the_share_that_was_asked_for(here):
+    result = train(threshold="25%")
+    data = load("breast-cancer")
+    predicted = result.device_model.predict_numbers(data.features[data.test]) > 0
+    assert predicted.mean() == pytest.approx(0.25, abs=1.5 / len(predicted))
+
+
+def test_the_model_that_is_sent_to_devices_has_the_threshold():
+    learner = FedSGD(FedSGD.Options(**QUICK, threshold="0.2"), Population(devices=100))
+    constant, *others = learner.published.weights - learner.averaged.weights
+    assert constant == pytest.approx(-logit(0.2), abs=1e-3)
+    assert not any(others)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"model": "svm"}, {"data": "diabetes"}, {"data": "iris", "model": "softmax"}],
+    ids=["svm", "regression", "softmax"],
+)
+def test_runs_of_other_models_take_no_threshold(here, options):
+    with pytest.raises(UsageError, match="--threshold"):
+        train(threshold=0.3, **options)
+
+
+def test_a_share_of_records_that_only_devices_have_is_refused():
+    with pytest.raises(UsageError, match="only the devices"):
+        ternhost.FedSGD(data="devices:5", threshold="24%")
+
+
+def test_a_probability_does_for_records_that_only_devices_have():
+    assert ternhost.FedSGD(data="devices:5", threshold=0.3).threshold == "0.3"
+
+
+def test_a_run_has_the_usual_threshold_by_default(here):
+    assert train().threshold == 0.5
+
+
+def test_a_support_vector_machine_has_no_threshold(here):
+    assert train(model="svm").threshold is None
