@@ -230,7 +230,7 @@ def test_a_plan_takes_public_rows_in_the_units_of_the_table(two_classes, tmp_pat
     (tmp_path / "rows.csv").write_text("\n".join(lines))
     words = f"--data {two_classes} --devices 4 --records 20 --run-epsilon 8"
     result = planned(f"{words} --public {tmp_path / 'rows.csv'}")
-    assert result["public_curve"]
+    assert result["curve_without_rows"]
 
 
 def test_public_rows_beyond_the_bounds_of_scaled_columns_are_refused(tmp_path):

@@ -41,7 +41,7 @@ class PlanResult(JsonObject):
         """Return the quality of the model by the number of devices, or of rounds. Needs pandas.
 
         The columns "mean", "standard_error", "low" and "high" are the mean of the main figure over
-        the runs, and its 95 % interval. A single run lies between "run_low" and "run_high" (95 %).
+        the runs, and its 95 % interval. A single run lies between "run_low" and "run_high" (98 %).
         The columns of the log-loss are named like these, such as "log_loss_mean".
         """
         return frame(self["curve"])

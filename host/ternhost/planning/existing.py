@@ -33,6 +33,7 @@ from ternhost.text import counted
 # The model is judged after these rounds, and after the last.
 _JUDGED_ROUNDS = (1, 2, 3, 4, 8, 15, 30, 60, 100)
 _MOST_RECORDS = 10_000_000
+_NO_ROWS = "none"  # of the option --public
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,11 @@ class Existing:
             raise UsageError(text, hint)
         return records.owner_count(data)
 
-    def learner(self, seed: int, public: str = "") -> FedSum:
+    def learner(self, seed: int, public: str = _NO_ROWS) -> FedSum:
         """Return FedSum for this fleet, with the records given to their owners, or else dealt.
 
         If there are too few to deal, several devices hold the same ones. seed: that of the run.
-        public: which records FedSum may read without noise, as in its options; empty for none.
+        public: which records FedSum may read without noise, as in its options.
         """
         data, model = self.loaded
         options = replace(self.options, seed=seed, public=public, model=model)
@@ -159,16 +160,20 @@ def plan(
     data, model = existing.loaded
     options = existing.options
     measure = judging.measure(data)
-    learner = existing.learner(options.seed, str(options.public))
+    as_asked = str(options.public)
+    learner = existing.learner(options.seed, as_asked)
     holdings = learner.holdings
     assert holdings is not None
+    has_public_rows = _has_public_rows(learner)
 
     common = {"existing": existing}
     seeds = range(options.seed, options.seed + existing.runs)
     cells = Cell.for_each_combination(table="beside", work=_beside, common=common, seed=seeds)
     # With public rows, if there are any, and without. With them there are fewer rounds, so that a
     # run takes less time.
-    cost_of_run = {options.public: 1, "": 5}
+    cost_of_run = {as_asked: 5}
+    if has_public_rows:
+        cost_of_run = {as_asked: 1, _NO_ROWS: 5}
     for public, cost in cost_of_run.items():
         cells += Cell.for_each_combination(
             table="learned", work=_learned, common=common, cost=cost, public=[public], seed=seeds
@@ -178,9 +183,9 @@ def plan(
 
     without_privacy = [row["plain"] for row in rows["beside"]]
     device_unit = [row["device"] for row in rows["beside"]]
-    public_curve = None
-    if options.public:
-        public_curve = _curve(pick(rows["learned"], public=options.public), measure)
+    curve_without_rows = None
+    if has_public_rows:
+        curve_without_rows = _curve(pick(rows["learned"], public=_NO_ROWS), measure)
     return {
         "data": options.data,
         "d": data.dimension,
@@ -198,10 +203,23 @@ def plan(
         **quality.of_reference(quality.of_baseline(data, model), "baseline"),
         "without_privacy": quality.of_runs(without_privacy, measure),
         "device_unit": quality.of_runs(device_unit, measure),
-        "curve": _curve(pick(rows["learned"], public=""), measure),
-        "public": options.public or None,
-        "public_curve": public_curve,
+        "curve": _curve(pick(rows["learned"], public=as_asked), measure),
+        "public": _public_rows_in_words(options, has_public_rows),
+        "curve_without_rows": curve_without_rows,
     }
+
+
+def _has_public_rows(learner: FedSum) -> bool:
+    """Return whether FedSum reads public rows: those of a file, or records that no device gets."""
+    public = str(learner.options.public)
+    return len(learner.reserved) > 0 or public not in ("", _NO_ROWS)
+
+
+def _public_rows_in_words(options: Options, has_public_rows: bool) -> str | None:
+    """Return which public rows FedSum reads, for people; None for none."""
+    if not has_public_rows:
+        return None
+    return str(options.public) or "those that the data declare"
 
 
 def _curve(rows: Sequence[Row], measure: str) -> list[Row]:
@@ -230,18 +248,21 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         of_records = f"at most {of_records}"
     judged = counted(result["judged"], "other record")
     epsilon = f"{result['run_epsilon']:g}"
+    with_rows = ""
+    if result["public"]:
+        with_rows = f"; with public rows ({result['public']})"
     lines = [
         f"{result['model']} model of {records.in_words(result['data'])} ({result['d']} features), "
         f"{devices} of {of_records}, judged on {judged};",
         f"(epsilon {epsilon}, delta {result['delta']:g}) of the run protects "
-        f"{protected(result['unit'])}:",
+        f"{protected(result['unit'])}{with_rows}:",
         *table.heading(result, "rounds"),
     ]
     for row in result["curve"]:
         lines.append(table.line_of_runs(result, f"{row['rounds']}", row))
-    if result["public"]:
-        lines.append(f"  with public rows ({result['public']}):")
-        for row in result["public_curve"]:
+    if result["curve_without_rows"]:
+        lines.append("  without public rows:")
+        for row in result["curve_without_rows"]:
             lines.append(table.line_of_runs(result, f"{row['rounds']}", row))
 
     held_records = result["held"]
@@ -263,7 +284,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
 def _warnings(result: dict[str, Any]) -> list[str]:
     """Return sentences about what is bad about the models after the last round."""
     lines = table.warnings(result, result["curve"][-1:], lambda _: "After the last round")
-    if result["public"]:
-        last_row = result["public_curve"][-1:]
-        lines += table.warnings(result, last_row, lambda _: "With public rows")
+    if result["curve_without_rows"]:
+        last_row = result["curve_without_rows"][-1:]
+        lines += table.warnings(result, last_row, lambda _: "Without public rows")
     return lines

@@ -81,9 +81,9 @@ def _over_rounds(result: Mapping[str, Any], measure: str, prefix: str) -> Panel:
         f"unit: {protected(result['unit'])}, mean of {result['runs']} runs; bars: a single run"
     )
     curves = [_curve(curve_name, result["curve"], "rounds", prefix)]
-    if result["public_curve"]:
-        name = "the same, with public rows"
-        curves.append(_curve(name, result["public_curve"], "rounds", prefix))
+    if result["curve_without_rows"]:
+        name = "the same, without public rows"
+        curves.append(_curve(name, result["curve_without_rows"], "rounds", prefix))
 
     # Single points to compare with: whole devices are protected, after one round; no privacy.
     one_round = {"rounds": 1, **result["device_unit"]}

@@ -86,7 +86,7 @@ def explanation(result: Mapping[str, Any]) -> list[str]:
     """Return lines that say what the columns of the table mean."""
     runs = counted(result["runs"], "run")
     lines = [
-        f"  mean: of {runs}, with its standard error; a single run: where one more run lies (95 %)"
+        f"  mean: of {runs}, with its standard error; a single run: where one more run lies (98 %)"
     ]
     if result["rarest"] is not None:
         share = f"{100 * result['rarest_share']:.3g} %"
