@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
-from ternhost.learn.descent import Descent, PublicFacts
+from ternhost.learn.descent import Descent
 from ternhost.learn.refit import ENOUGH, Refit, descent_for
+from ternhost.learn.survey import PublicFacts
 
 
 def population(model, rows=6000, d=6, classes=1, seed=7):
@@ -126,20 +127,27 @@ def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, public_
 
 
 @pytest.mark.parametrize("public_rows", [None, ENOUGH])
-def test_all_rounds_spend_rho_once_and_the_tally_costs_little(public_rows):
-    """Rho measures what noisy sums tell; each round spends a share of a fixed rho. A board's sum
-    has one more coordinate, the tally of records that were clipped: it is short beside the radius,
-    so that the noise which hides it is little more.
-    """
+def test_all_rounds_spend_rho_once(public_rows):
+    """Rho measures what noisy sums tell; each round spends a share of a fixed rho."""
     rows = public_rows and population(LOGISTIC, public_rows)[0]
     learner = descent_for(FACTS, rows)
     spent = 0.0
     while not learner.done:
         spent += learner.rho_share
-        of_clipped, of_kept = learner.tally
-        assert max(abs(of_clipped), abs(of_kept)) < learner.radius / 5
         learner.learn(total=np.zeros(6), tally=0.0, sigma=1.0, boards=20)
     assert spent == pytest.approx(1)
+
+
+def test_the_tally_costs_little_once_the_descent_has_begun():
+    """A board's sum has one more coordinate, the tally of records that were clipped. It is short
+    beside the radius, so that the noise which hides both is little more.
+    """
+    learner = Descent(FACTS)
+    while not learner.done:
+        of_clipped, of_kept = learner.tally
+        if learner.round >= 6:  # the survey is over
+            assert max(abs(of_clipped), abs(of_kept)) < learner.radius / 5
+        learner.learn(total=np.zeros(6), tally=0.0, sigma=1.0, boards=20)
 
 
 def test_half_of_the_boards_move_the_model_as_all_would():
@@ -230,3 +238,72 @@ def test_the_state_of_another_model_is_refused():
     other = Descent(replace(FACTS, features=7))
     with pytest.raises(UsageError, match="state"):
         Descent(FACTS).restore(other.state())
+
+
+# A rare class
+
+
+def rare(rows=10_000, share=0.1, seed=5):
+    """Records of two classes, of which so large a share is of the class 1."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (rows, 6))
+    x[:, 0] = 1
+    scores = x[:, 1:] @ [3.0, -2.0, 1.5, 0.0, 1.0]
+    order = np.argsort(scores + rng.logistic(size=rows))
+    labels = np.zeros(rows)
+    labels[order[-int(share * rows) :]] = 1
+    return x, labels
+
+
+def learned(rho, share=0.1, seed=1):
+    """The log-loss of a model that twenty boards learned, of the best one, and of class shares."""
+    x, labels = rare(share=share)
+    facts = replace(FACTS, boards=20, records=500, rho=rho)
+    learner = Descent(facts)
+    learn(learner, x, labels, seed=seed)
+    best = minimize(lambda weights: loss(LOGISTIC, x, labels, weights), np.zeros(6)).fun
+    shares = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    return loss(LOGISTIC, x, labels, learner.model), best, shares
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_the_survey_finds_the_share_of_a_class(share):
+    x, labels = rare(share=share)
+    learner = Descent(replace(FACTS, boards=20, records=500))
+    random = np.random.default_rng(1)
+    for _ in range(6):
+        sums_of_boards, _ = answer(learner, x, labels, random)
+        learner.learn(*sums_of_boards)
+    predicted = 1 / (1 + math.exp(-learner.weights[0]))
+    assert predicted == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1])
+def test_with_a_rare_class_and_little_noise_the_model_is_near_the_optimum(share):
+    log_loss, best, _ = learned(rho=4.0, share=share)  # about epsilon 20 at delta 1e-6
+    assert log_loss < best + 0.01
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1])
+def test_with_a_rare_class_and_much_noise_the_model_is_no_worse_than_class_shares(share):
+    log_loss, _, shares = learned(rho=0.017, share=share)  # about epsilon 1 at delta 1e-6
+    assert log_loss < shares
+
+
+def test_more_epsilon_is_no_worse_for_a_rare_class():
+    at_one, _, _ = learned(rho=0.017)
+    at_twenty, _, _ = learned(rho=4.0)
+    assert at_twenty < at_one
+
+
+def test_labels_in_a_narrow_part_of_their_range_are_learned():
+    """Most labels are near -1, as counts are whose bound is large: the mean label is the least that
+    a model must reach.
+    """
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (10_000, 6))
+    x[:, 0] = 1
+    labels = np.clip(-0.95 + rng.exponential(0.05, 10_000) * (1.5 + x[:, 1]), -1, 1)
+    learner = Descent(replace(FACTS, model=LINEAR, boards=20, records=500, rho=0.2))
+    learn(learner, x, labels)
+    assert loss(LINEAR, x, labels, learner.model) < labels.var()

@@ -4,148 +4,81 @@ Each round asks every board for the clipped sum of its units' gradients with Gau
 (shared_specs/cards.md, "sum"). All rules here follow from what is public, and from earlier answers.
 
 Without anything known of the records, `Descent` makes 60 to 150 small steps (Abadi et al., CCS
-2016) and averages them.
+2016) and averages them. It begins at the shares of the classes, which a `Survey` finds out.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tern.wire import LINEAR, LOGISTIC, SVM
-from ternhost.learn.optimisers import CURVATURE, Momentum
+from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT
+from ternhost.learn.optimisers import Momentum
 from ternhost.learn.parameters import Floats, reading_state
-
-# The size of a record's residual at the model 0. For regression it is a guess, rather too small,
-# since nothing is known of the labels.
-_RESIDUAL = {LINEAR: 0.25, LOGISTIC: 0.5, SVM: 1.0}
+from ternhost.learn.radius import Radius
+from ternhost.learn.survey import Answer, PublicFacts, Survey
 
 _FEWEST_ROUNDS = 60
 _MOST_ROUNDS = 150
-# The standard deviation of a weight after all steps, if there was nothing but noise.
-_WALK = 1.0
-_STEEPNESS = 5  # the rate without noise, times the curvature
+# The rate without noise, times the curvature. With a momentum of 0.8 steps up to 18 are stable.
+_STEEPNESS = 12.0
+_FASTEST = 4.0  # by how much fewer the gradients may be clipped, for a larger rate
 
-_TALLY = 3 / 16  # what a clipped unit adds to the tally, in radii: it costs (3/16)**2, 3.5 % of rho
-_CLIPPED = 0.25  # the share of units that should be clipped
-# The change of that share by the logarithm of the radius: 1.3 / (twice the standard deviation of
-# log |gradient|).
-_SLOPE = 0.8
-_SLOPE_ERROR = 0.1  # of a share that this slope predicts
-_DRIFT = 0.05  # of the logarithm of the right radius in a round, as the model gets better
-# The standard deviation of the logarithm of the first radius, and of the number of records.
-_UNSURE = 0.5
+# The share of units that should be clipped. Of a rare class at most half may be.
+_CLIPPED = 0.1
+_OF_RAREST = 0.5
+
+# How far noise alone may carry a prediction, as a share of the predictions' standard deviation.
+_REACH = 1.4
+_LEAST_REACH = 0.8  # in scores of a classifier
+# Of regression, in residuals.
+_LEAST_RESIDUALS = 0.2
+_MOST_RESIDUALS = 4.0
+_DOUBT = 1.25  # standard deviations of noise that are taken off what the predictions vary
+
+# The standard deviation of the logarithm of the first radius.
+_UNSURE = 0.3
+_UNSURE_OF_REGRESSION = 1.0
+# Residuals of regression can be far smaller than labels. Too small a radius costs less than too
+# large a one.
+_FIRST_OF_REGRESSION = 0.15
+_DEVIATIONS = 1.6  # of a normal residual, at the radius that clips the right share
+
 # What is believed of the number of records, as a share of the nominal number.
+_UNSURE_RECORDS = 0.5  # its standard deviation
 _LEAST_RECORDS = 0.1
 _MOST_RECORDS = 1.25
 
 
-@dataclass(frozen=True)
-class PublicFacts:
-    """What everybody may know of a run."""
+class _StrongMomentum(Momentum):
+    """Momentum of 0.8."""
 
-    model: int  # LINEAR, LOGISTIC, SVM or SOFTMAX_GRADIENT
-    features: int  # d, each within [-1, 1], the constant 1 among them
-    boards: int
-    records: int  # of a board, roughly: some may have fewer, or none
-    rho: float  # of a unit, for all rounds (zCDP)
-    unit: int = 1  # this many consecutive records are a unit
-    classes: int = 1  # of softmax regression
-
-    @property
-    def values(self) -> int:
-        """The number of weights, class by class."""
-        return self.classes * self.features
-
-    @property
-    def units(self) -> int:
-        """The number of units of all boards."""
-        return self.boards * math.ceil(self.records / self.unit)
-
-    @property
-    def residual(self) -> float:
-        """The size of a record's residual at the model 0."""
-        if self.model in _RESIDUAL:
-            return _RESIDUAL[self.model]
-        return math.sqrt(1 - 1 / self.classes)
-
-
-class Radius:
-    """The l2 norm to which gradients are clipped, chosen so that a set share of them is.
-
-    Each is the gradient of a unit, a run of consecutive records. The radius is updated by a factor
-    in each round (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter for its logarithm.
-    Too small a radius costs less than too large a one, so it begins with the least that may be
-    right.
-    """
-
-    def __init__(self, first: float, most: float) -> None:
-        """Begin with the radius `first`; it never grows beyond `most`."""
-        self.value = first
-        self.variance = _UNSURE**2  # of its logarithm
-        self._least = first / 256
-        self._most = most
-
-    def learn(self, excess: float, noise: float) -> None:
-        """Move the radius so that it clips the right share of the units.
-
-        A unit is a run of records, whose summed gradient is clipped to the radius. The clipped
-        share is about linear in the logarithm of the radius, with the slope -_SLOPE. So a Kalman
-        filter estimates the logarithm of the right radius:
-
-            log radius += gain * excess,   where gain = V s / (V s**2 + variance of excess)
-
-        V is the variance of the estimate so far, and s is _SLOPE.
-
-        excess: the share of units that were clipped in the last round, less what it should be.
-        noise: the standard deviation of the noise in `excess`.
-        """
-        # The variance of `excess` that is expected: by the radius, by noise, and by the slope.
-        predicted_variance = self.variance * _SLOPE**2 + noise**2 + _SLOPE_ERROR**2
-        gain = self.variance * _SLOPE / predicted_variance
-        # The observation makes the estimate more certain; then the right radius drifts.
-        self.variance = self.variance * (1 - gain * _SLOPE) + _DRIFT**2
-        # Noise may lead beyond what is possible: a share, which is excess + _CLIPPED, is from 0 to 1.
-        excess = min(max(excess, -_CLIPPED), 1 - _CLIPPED)
-        moved = self.value * math.exp(gain * excess)
-        self.value = min(max(moved, self._least), self._most)
-
-
-class _HalfMomentum(Momentum):
-    """Momentum of 0.5."""
-
-    _KEPT = 0.5
+    _KEPT = 0.8
 
 
 class Descent:
-    """Averaged gradient descent.
+    """Averaged gradient descent, after a survey.
 
     Until `done`, ask with `weights`, `radius`, `tally` and `rho_share`, and `learn` the answer.
     `model` is what has been learned so far.
 
-    With R the radius, |x| is about R / (residual sqrt(unit)) for a classifier, as its residual is
-    known at the model 0; for regression only |x|**2 <= d is known. The rate is as large as the
-    curvature allows, 5 / (curvature |x|**2), but noise alone may not carry a weight further than
-    _WALK, for regression in residuals. So the path is the same whatever the number of rounds, which
-    only has to be so large that the curvature does not bind.
+    The rate is as large as the curvature allows, but noise alone may not carry a prediction further
+    than what there is to learn. So the path is the same whatever the number of rounds, which only
+    has to be so large that the curvature does not bind.
     """
 
-    def __init__(self, facts: PublicFacts, size: float = 1.0) -> None:
-        """Choose the number of rounds and the first radius, to which gradients are clipped.
-
-        A unit is a run of records that are protected together; its gradient is the sum of theirs.
+    def __init__(self, facts: PublicFacts) -> None:
+        """Choose the number of rounds.
 
         facts: what everybody may know of the run, such as the number of records of a board and rho,
             the privacy budget in zCDP.
-        size: the norm |x| of a record's features, rather too small. It is at least 1, since the
-            constant 1 is among the features.
         """
         self.facts = facts
         self.round = 0  # rounds that have ended
         self._record_share = 1.0  # of the nominal number of records, as believed
-        self._optimiser = _HalfMomentum(facts.values)
+        self._survey = Survey(facts)
+        self._optimiser = _StrongMomentum(facts.values)
 
         # The standard deviation of the noise in a mean gradient, in radii, if all of the budget was
         # spent at once: that of zCDP for each board, sqrt(1 / (2 rho)), over all boards and
@@ -154,16 +87,12 @@ class Descent:
         # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
         # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
         # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d). The factor 16 is of
-        # the order of residual * _STEEPNESS / curvature, which is 10 for logistic regression.
+        # the order of residual * steepness / curvature.
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
-
-        # The gradient of a record is its residual times its features. The gradients of the records
-        # of a unit have random directions, so that their sum grows as sqrt(unit). It is at most
-        # 2 sqrt(d) for each record.
-        first_radius = size * facts.residual * math.sqrt(facts.unit)
-        most_radius = 2 * facts.unit * math.sqrt(facts.features)
-        self._radius = Radius(first_radius, most_radius)
+        # Those that follow from the survey.
+        self._radius = self._first_radius()
+        self._reach = 0.0
 
     @property
     def done(self) -> bool:
@@ -172,6 +101,8 @@ class Descent:
     @property
     def weights(self) -> Floats:
         """The model that the next round carries (a value for each weight)."""
+        if not self._survey.done:
+            return self._survey.weights
         return self._optimiser.weights
 
     @property
@@ -182,6 +113,8 @@ class Descent:
     @property
     def radius(self) -> float:
         """The l2 norm to which the next round clips a unit's gradient, a sum over its records."""
+        if not self._survey.done:
+            return self._survey.radius
         return self._radius.value
 
     @property
@@ -189,16 +122,10 @@ class Descent:
         """What a clipped unit adds to a tally, and what any other unit does, in units of `radius`.
 
         Boards report the tally, a noisy counter, together with the sum of their units' gradients.
-        In the first round both numbers are equal, so that the tally counts units. Later they are
-        such that the tally is 0 if a share _CLIPPED of the units are clipped, however many units
-        there are; so it shows whether the radius clips too many.
         """
-        for_clipped = _TALLY * self.radius
-        if self.round == 0:
-            return for_clipped, for_clipped
-        # The solution of _CLIPPED * for_clipped + (1 - _CLIPPED) * for_other = 0.
-        for_other = -for_clipped * _CLIPPED / (1 - _CLIPPED)
-        return for_clipped, for_other
+        if not self._survey.done:
+            return self._survey.tally
+        return self._radius.tally
 
     @property
     def rho_share(self) -> float:
@@ -223,79 +150,143 @@ class Descent:
         """
         if boards:
             deviation = sigma * math.sqrt(boards)  # of the noise in the sum over all boards
-            records = self._learn_tally(tally, deviation, boards)  # as many as they have
-            mean_gradient = np.asarray(total, np.float64) / records
-            self.move(mean_gradient, deviation / records)
+            # The nominal number of units of these boards.
+            nominal_units = self.facts.units * boards / self.facts.boards
+            if not self._survey.done and self._survey.counts_units:
+                self._learn_records(tally, deviation, nominal_units)
+            records = self.facts.records * boards * self._record_share
+            units = nominal_units * self._record_share
+            gradient = np.asarray(total, np.float64) / records
+            noise = deviation / records
+            if self._survey.done:
+                self._radius.learn(tally, deviation, units)
+                self._move(gradient, noise)
+            else:
+                self._learn_survey(gradient, noise, tally / units, deviation / units)
         self.round += 1
 
-    def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
-        """Learn from the tally of a round: the number of records, or the share of clipped units.
+    def _learn_records(self, tally: float, deviation: float, nominal_units: float) -> None:
+        """Learn from a tally to which every unit added the same how many records there are.
 
-        The tally is a noisy counter to which every unit, a run of records, adds something. In the
-        first round all add the same, so that it counts units. Later clipped units add more than
-        others, so that it shows whether the radius of clipping is right.
-
-        tally: the sum of what all units added to it, with noise.
-        deviation: the standard deviation of that noise.
-        boards: how many answered.
-        Returns the number of records that they are believed to have.
+        tally: the sum of what all units added, with noise. deviation: the standard deviation of that
+        noise. nominal_units: how many units there should be.
         """
-        for_clipped, for_other = self.tally  # what a unit added
-        facts = self.facts
-        units = facts.units * boards / facts.boards  # the nominal number, of these boards
-        counts_units = for_clipped == for_other
-        if counts_units:
-            nominal_tally = for_clipped * units
-            measured_share = tally / nominal_tally
-            noise = deviation / nominal_tally
-            # The posterior mean of the true number as a share of the nominal one: the measured
-            # share, weighted against a prior of mean 1 and standard deviation _UNSURE.
-            prior_variance = _UNSURE**2
-            believed = 1 + (measured_share - 1) * prior_variance / (prior_variance + noise**2)
-            self._record_share = min(max(believed, _LEAST_RECORDS), _MOST_RECORDS)
-        else:
-            # The tally is (clipped share - _CLIPPED) times this scale.
-            scale = (for_clipped - for_other) * units * self._record_share
-            self._radius.learn(tally / scale, deviation / scale)
-        return facts.records * boards * self._record_share
+        of_unit, _ = self.tally
+        measured_share = tally / (of_unit * nominal_units)
+        noise = deviation / (of_unit * nominal_units)
+        # The posterior mean of the true number as a share of the nominal one: the measured share,
+        # weighted against a prior of mean 1 and standard deviation _UNSURE_RECORDS.
+        prior_variance = _UNSURE_RECORDS**2
+        believed = 1 + (measured_share - 1) * prior_variance / (prior_variance + noise**2)
+        self._record_share = min(max(believed, _LEAST_RECORDS), _MOST_RECORDS)
 
-    def move(self, gradient: Floats, noise: float) -> None:
+    def _learn_survey(self, gradient: Floats, noise: float, tally: float, deviation: float) -> None:
+        """End a round of the survey; after the last one, begin the descent.
+
+        gradient: the mean gradient of a record (a value for each weight). noise: the standard
+        deviation of each value of it. tally, deviation: the mean of what a unit added to the tally,
+        and the standard deviation of the noise in it.
+        """
+        of_clipped, _ = self.tally
+        share, share_noise = 0.0, 1.0
+        if of_clipped:
+            share, share_noise = tally / of_clipped, deviation / of_clipped
+        self._survey.learn(Answer(gradient, noise, share, share_noise))
+        if self._survey.done:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin the descent at the shares of the classes, along the gradient there."""
+        facts, survey = self.facts, self._survey
+        self._optimiser.begin_at(survey.weights_found)
+        self._radius = self._first_radius()
+        self._reach = self._reach_by_survey()
+        if facts.model == LINEAR:
+            return
+        slopes = survey.gradient.copy()
+        slopes[facts.constants] = 0  # which are at their place already
+        # The rounds of the survey count as so many steps, and each as two, since they have no
+        # momentum from before.
+        rate = self._rate(survey.gradient_noise * math.sqrt(2))
+        self._optimiser.step(slopes, min(4 * rate, self._steepest_rate()))
+
+    def _first_radius(self) -> Radius:
+        """Return the radius with which the descent begins, as far as the survey knows it."""
+        facts, survey = self.facts, self._survey
+        length = survey.norm * math.sqrt(facts.unit)
+        most = 2 * facts.unit * math.sqrt(facts.features)
+        if facts.model == LINEAR:
+            first, uncertainty = _FIRST_OF_REGRESSION * length, _UNSURE_OF_REGRESSION
+        else:
+            first, uncertainty = survey.largest_residual * length, _UNSURE
+        clipped_share = _CLIPPED
+        if facts.model in (LOGISTIC, SOFTMAX_GRADIENT):
+            clipped_share = min(_CLIPPED, _OF_RAREST * survey.rarest)
+        return Radius(first, most, clipped_share, uncertainty)
+
+    def _reach_by_survey(self) -> float:
+        """Return how far noise alone may carry a prediction.
+
+        It is what the predictions of the best model are expected to vary, by the gradient g at the
+        shares of the classes. If features are uncorrelated, this model is g d / (c |x|**2), where c
+        is the curvature, and its predictions have the variance |g|**2 d / (c |x|)**2.
+        """
+        facts, survey = self.facts, self._survey
+        of_features = np.delete(survey.gradient, facts.constants)
+        noise = survey.gradient_noise**2
+        by_noise = len(of_features) * noise + _DOUBT * math.sqrt(2 * len(of_features)) * noise
+        signal = max(float(of_features @ of_features) - by_noise, 0.0)
+        deviation = math.sqrt(signal * facts.features / facts.classes)
+        return _REACH * deviation / (survey.curvature * survey.norm)
+
+    def _steepest_rate(self) -> float:
+        """Return the largest learning rate that the curvature of the loss allows.
+
+        The curvature is at most that of the loss in a score times |x|**2. For classifiers it falls
+        as the square of the residuals, which the radius of clipping follows.
+        """
+        facts, survey = self.facts, self._survey
+        if facts.model == LINEAR:
+            return _STEEPNESS / (survey.curvature * facts.features)
+        norm = min(survey.norm, math.sqrt(facts.features))
+        fewer = self._radius.first / self._radius.value
+        fewer = min(max(fewer, 1.0), _FASTEST)
+        return _STEEPNESS * fewer**2 / (survey.curvature * norm**2)
+
+    def _rate(self, noise: float) -> float:
+        """Return the learning rate: as large as curvature and noise allow.
+
+        noise: the standard deviation of each value of the gradient of a round.
+        """
+        facts, survey = self.facts, self._survey
+        if facts.model == LINEAR:
+            record_radius = self.radius / math.sqrt(facts.unit)
+            residual = record_radius / survey.norm / _DEVIATIONS
+            least, most = _LEAST_RESIDUALS * residual, _MOST_RESIDUALS * residual
+        else:
+            least, most = _LEAST_REACH, survey.norm
+        reach = min(max(self._reach, least), most)
+        rate = self._steepest_rate()
+        if noise:
+            # Steps of rate r add up to a random walk of a weight of r * noise * sqrt(rounds).
+            rate = min(rate, reach / survey.norm / (noise * math.sqrt(self.rounds)))
+        return rate
+
+    def _move(self, gradient: Floats, noise: float) -> None:
         """Make a step of the model against the mean gradient of a record.
 
-        The learning rate is as large as the curvature of the loss allows, _STEEPNESS / (curvature
-        |x|**2), where x are the features of a record. But noise alone may carry a weight no further
-        than _WALK in all rounds; for regression that is counted in residuals, whose size is unknown.
-
-        The norm |x| is not known, either. For classifiers it follows from the radius to which
-        gradients are clipped, since a gradient is a residual, of known size, times x. For
-        regression only its upper bound is known, the root of the number of features.
-
-        gradient: a value for each weight.
-        noise: the standard deviation of each value of the gradient.
+        gradient: a value for each weight. noise: the standard deviation of each value of it.
         """
-        facts = self.facts
-        # The radius is for a unit, a run of records. Their gradients have random directions, so that
-        # the norm of the sum grows as the root of their number.
-        record_radius = self.radius / math.sqrt(facts.unit)
-        largest_norm = math.sqrt(facts.features)  # of |x|
-        if facts.model == LINEAR:
-            norm = largest_norm
-            walk = _WALK * (record_radius / largest_norm)
-        else:
-            norm = min(max(record_radius / facts.residual, 1.0), largest_norm)
-            walk = _WALK
-        rate = _STEEPNESS / (CURVATURE[facts.model] * norm**2)
-        if noise:
-            # Steps of rate r add up to a random walk of r * noise * sqrt(rounds).
-            rate = min(rate, walk / (noise * math.sqrt(self.rounds)))
-        self._optimiser.step(gradient, rate)
+        self._optimiser.step(gradient, self._rate(noise))
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "round": self.round,
             "there": self._record_share,
-            "radius": [self._radius.value, self._radius.variance],
+            "survey": self._survey.state(),
+            "radius": self._radius.state(),
+            "reach": self._reach,
             "optimiser": self._optimiser.state(),
         }
 
@@ -305,5 +296,7 @@ class Descent:
             self._optimiser.restore(state["optimiser"])
             self.round = int(state["round"])
             self._record_share = float(state["there"])
-            radius, variance = state["radius"]
-            self._radius.value, self._radius.variance = float(radius), float(variance)
+            self._survey.restore(state["survey"])
+            self._radius = self._first_radius()
+            self._radius.restore(state["radius"])
+            self._reach = float(state["reach"])

@@ -24,7 +24,6 @@ from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn import public
 from ternhost.learn.base import Cohort, Population
-from ternhost.learn.descent import PublicFacts
 from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.devices import Devices, take
 from ternhost.learn.estimate import sums_of
@@ -32,6 +31,7 @@ from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.owners import bound_note, bound_on_records
 from ternhost.learn.parameters import MODELS, Floats, quantise
 from ternhost.learn.refit import descent_for
+from ternhost.learn.survey import PublicFacts
 from ternhost.options import Number, OptionGroup, require
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release

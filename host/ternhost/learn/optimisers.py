@@ -46,6 +46,9 @@ class Optimiser(Protocol):
     def model(self) -> Floats:
         """The weights that count in the end."""
 
+    def begin_at(self, weights: Floats) -> None:
+        """Begin at these weights (d) instead of 0."""
+
     def step(self, gradient: Floats, rate: float) -> None:
         """Move against the gradient at a learning rate."""
 
@@ -79,6 +82,10 @@ class Averaging:
     @property
     def model(self) -> Floats:
         return self._average
+
+    def begin_at(self, weights: Floats) -> None:
+        self.weights = weights.copy()
+        self._average = weights.copy()
 
     def step(self, gradient: Floats, rate: float) -> None:
         self._move(self.weights - rate * gradient)

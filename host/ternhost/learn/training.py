@@ -198,8 +198,7 @@ class Trainer:
 
     def begin_at(self, weights: Floats) -> None:
         """Begin the training at these weights (d) instead of 0."""
-        start = weights.tolist()
-        self.optimiser.restore({**self.optimiser.state(), "weights": start, "average": start})
+        self.optimiser.begin_at(weights)
 
     def update(
         self,
