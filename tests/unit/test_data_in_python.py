@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -112,6 +113,13 @@ def test_a_missing_value_is_an_empty_cell(columns):
     columns["temperature"] = [None, float("nan"), *columns["temperature"][2:]]
     name = Data(columns, schema=SCHEMA).options()["data"]
     assert len(own.load(name).table) == COUNT - 2
+
+
+def test_a_value_that_pandas_reads_as_missing_is_so_whatever_the_mark_in_the_schema(columns):
+    columns["temperature"] = [None, *columns["temperature"][1:]]
+    of_a_file = replace(SCHEMA, missing=("NA",))
+    name = Data(columns, schema=of_a_file).options()["data"]
+    assert len(own.load(name).table) == COUNT - 1
 
 
 def test_the_columns_of_devices_and_times_are_options_of_the_run(columns):
@@ -380,6 +388,15 @@ def test_a_missing_value_has_no_prediction(model, columns):
     columns["temperature"][3] = float("nan")
     with pytest.raises(UsageError, match="row 4"):
         model.predict(columns)
+
+
+def test_a_value_that_pandas_reads_as_missing_gets_the_middle_for_a_prediction(model, columns):
+    of_a_file = replace(model.schema, missing=("NA",), rows_with_missing="middle")
+    low, high = (float(bound) for bound in (SCHEMA.columns[0].low, SCHEMA.columns[0].high))
+    columns["temperature"][3] = (low + high) / 2
+    with_middle = model.predict(columns)
+    columns["temperature"][3] = float("nan")
+    assert (replace(model, schema=of_a_file).predict(columns) == with_middle).all()
 
 
 # Whole numbers: 16,384 is 1 in Q1.14

@@ -231,9 +231,20 @@ def _held(name: str, selection: Selection, _versions: object) -> OwnData:
     schema = held.schema
     if schema is None:
         return of_table(held.table, None, selection, label=held.label)
+    schema = with_empty_as_missing(schema)
     if held.label:
         schema = replace(schema, label=held.label)
     return of_table(held.table, schema, selection)
+
+
+def with_empty_as_missing(schema: Schema) -> Schema:
+    """Return a schema for a table in memory, whose missing values are empty cells.
+
+    pandas reads the marks of a file, such as NA, and the mark itself is lost.
+    """
+    if "" in schema.missing:
+        return schema
+    return replace(schema, missing=("", *schema.missing))
 
 
 def _version(file: Path) -> tuple[int, int] | None:

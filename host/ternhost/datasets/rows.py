@@ -112,7 +112,7 @@ class RowForm:
         # pandas makes columns without a value of the separators at the end of lines.
         given = [name for name in table.columns if name in needed or any(table.texts(name))]
         _require_columns(given, needed, others)
-        of_features = own.without_label(schema)
+        of_features = own.with_empty_as_missing(own.without_label(schema))
         spelled = _spelled(_only(table, needed), of_features)
         own_rows = own.of_table(spelled, of_features)
         if len(own_rows.features) < len(table):
