@@ -163,7 +163,13 @@ def test_the_table_of_a_plan_has_at_most_100_columns(kind, request):
 
 # What is bad about models
 
-CLASSES = {"measure": "accuracy", "log_loss_baseline": 0.5, "rarest": "ill", "rarest_share": 0.1}
+CLASSES = {
+    "model": "logistic",
+    "measure": "accuracy",
+    "log_loss_baseline": 0.5,
+    "rarest": "ill",
+    "rarest_share": 0.1,
+}
 
 
 def rows_of_runs(*never_predicted, loss=0.4):
@@ -186,6 +192,14 @@ def test_a_model_that_ignores_features_never_predicts_the_rarer_class():
     weights[0] = -1.0  # of the constant
     row = quality.of_model(data, "logistic", weights)
     assert row["never_predicted"] == [quality.rarest_class(data)["rarest"]]
+
+
+def test_a_low_threshold_predicts_the_rarer_class():
+    data = datasets.load("flights-planned")
+    weights = np.zeros(data.dimension)
+    weights[0] = -1.0  # a probability of 0.27 for all
+    row = quality.of_model(data, "logistic", weights, threshold=0.2)
+    assert row["recall"] == 1
 
 
 def test_a_plan_warns_of_a_class_that_most_runs_never_predict():

@@ -133,14 +133,15 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     from one report of each device, which protects all of its records.
     """
     data, model = existing.loaded
-    holdings = existing.learner(seed).holdings
+    fedsum = existing.learner(seed)
+    holdings = fedsum.holdings
     assert holdings is not None
     held = holdings.order
     same_records = replace(data, features=data.features[held], labels=data.labels[held])
     nothing_held_out = np.zeros(len(held), np.bool_)
     for_training = same_records.divided(nothing_held_out)
     weights = fit(MODELS[model], for_training, TrainingPlan.regularisation)
-    plain = quality.of_model(data, model, weights)
+    plain = quality.of_model(data, model, weights, fedsum.threshold_of(weights))
 
     learner = default(
         data, existing.device_count, seed, model, epsilon=str(existing.options.run_epsilon)

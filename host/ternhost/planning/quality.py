@@ -22,22 +22,24 @@ LOSS = judging.LOG_LOSS
 def of_learner(learner: Learning) -> Row:
     """Return how good the model of a learner is, as of `of_model`. Its data set must be known."""
     assert learner.dataset is not None
-    return of_model(learner.dataset, learner.model, learner.weights)
+    threshold = learner.threshold_of(learner.weights)
+    return of_model(learner.dataset, learner.model, learner.weights, threshold)
 
 
-def of_model(data: Dataset, model: str, weights: Floats) -> Row:
+def of_model(data: Dataset, model: str, weights: Floats, threshold: float = judging.EVEN) -> Row:
     """Return how good a model is on the held-out records.
 
     The row has its "figure", and its "log_loss" if it gives probabilities. If it predicts classes,
     the row has its "recall", and "never_predicted": the names of the classes that held-out records
     have and that it never predicts. The recall is None if no held-out record has the rarest class.
-    model: its name. weights: for each feature, of each class (d, or classes * d).
+    model: its name. weights: for each feature, of each class (d, or classes * d). threshold: the
+    model predicts the positive one of two classes if its probability is larger.
     """
-    figures = judging.figures(data, MODELS[model], weights)
+    figures = judging.figures(data, MODELS[model], weights, threshold)
     row: Row = {"figure": next(iter(figures.values()))}
     if LOSS in figures:
         row[LOSS] = figures[LOSS]
-    decisions = judging.decisions(data, MODELS[model], weights)
+    decisions = judging.decisions(data, MODELS[model], weights, threshold)
     if decisions:
         row["recall"] = decisions["recall"]
         row["never_predicted"] = _never_predicted(decisions)

@@ -113,8 +113,12 @@ def warnings(
             "probabilities mislead."
         )
     for names, rows_of_names in _by_never_predicted(rows).items():
+        remedy = ""
+        if result["model"] == "logistic":
+            remedy = " --threshold of tern train changes that."
         sentences.append(
             f"{when(rows_of_names)}, the model of most runs never predicts {' or '.join(names)}."
+            f"{remedy}"
         )
     return sentences
 
