@@ -25,9 +25,11 @@ _MOST_ROUNDS = 150
 _STEEPNESS = 12.0
 _FASTEST = 4.0  # by how much fewer the gradients may be clipped, for a larger rate
 
-# The share of units that should be clipped. Of a rare class at most half may be.
+# The share of units that should be clipped: of records, of which at most half of a rare class may
+# be, and of runs of records.
 _CLIPPED = 0.1
 _OF_RAREST = 0.5
+_CLIPPED_RUNS = 0.25
 
 # How far noise alone may carry a prediction, as a share of the predictions' standard deviation.
 _REACH = 1.4
@@ -35,6 +37,7 @@ _LEAST_REACH = 0.8  # in scores of a classifier
 # Of regression, in residuals.
 _LEAST_RESIDUALS = 0.2
 _MOST_RESIDUALS = 4.0
+_RESIDUALS_OF_RUNS = 2.0
 _DOUBT = 1.25  # standard deviations of noise that are taken off what the predictions vary
 
 # The standard deviation of the logarithm of the first radius.
@@ -43,6 +46,7 @@ _UNSURE_OF_REGRESSION = 1.0
 # Residuals of regression can be far smaller than labels. Too small a radius costs less than too
 # large a one.
 _FIRST_OF_REGRESSION = 0.15
+_FIRST_OF_RUNS = 0.25
 _DEVIATIONS = 1.6  # of a normal residual, at the radius that clips the right share
 
 # What is believed of the number of records, as a share of the nominal number.
@@ -92,7 +96,7 @@ class Descent:
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
         # Those that follow from the survey.
         self._radius = self._first_radius()
-        self._reach = 0.0
+        self._reach = math.inf  # how far noise alone may carry a prediction
 
     @property
     def done(self) -> bool:
@@ -200,6 +204,8 @@ class Descent:
         facts, survey = self.facts, self._survey
         self._optimiser.begin_at(survey.weights_found)
         self._radius = self._first_radius()
+        if not survey.has_gradient:
+            return
         self._reach = self._reach_by_survey()
         if facts.model == LINEAR:
             return
@@ -213,16 +219,28 @@ class Descent:
     def _first_radius(self) -> Radius:
         """Return the radius with which the descent begins, as far as the survey knows it."""
         facts, survey = self.facts, self._survey
-        length = survey.norm * math.sqrt(facts.unit)
+        norm = survey.norm
+        if facts.unit > 1:
+            norm = 1.0  # the least that is possible, as the survey has not found it
+        # The gradients of the records of a unit have random directions, so that their sum grows as
+        # sqrt(unit). It is at most 2 sqrt(d) for each record.
+        length = norm * math.sqrt(facts.unit)
         most = 2 * facts.unit * math.sqrt(facts.features)
         if facts.model == LINEAR:
             first, uncertainty = _FIRST_OF_REGRESSION * length, _UNSURE_OF_REGRESSION
+            if facts.unit > 1:
+                first = _FIRST_OF_RUNS * length
         else:
             first, uncertainty = survey.largest_residual * length, _UNSURE
-        clipped_share = _CLIPPED
-        if facts.model in (LOGISTIC, SOFTMAX_GRADIENT):
-            clipped_share = min(_CLIPPED, _OF_RAREST * survey.rarest)
-        return Radius(first, most, clipped_share, uncertainty)
+        return Radius(first, most, self._clipped_share(), uncertainty)
+
+    def _clipped_share(self) -> float:
+        """Return the share of units that should be clipped."""
+        if self.facts.unit > 1:
+            return _CLIPPED_RUNS
+        if self.facts.model in (LOGISTIC, SOFTMAX_GRADIENT):
+            return min(_CLIPPED, _OF_RAREST * self._survey.rarest)
+        return _CLIPPED
 
     def _reach_by_survey(self) -> float:
         """Return how far noise alone may carry a prediction.
@@ -263,6 +281,8 @@ class Descent:
             record_radius = self.radius / math.sqrt(facts.unit)
             residual = record_radius / survey.norm / _DEVIATIONS
             least, most = _LEAST_RESIDUALS * residual, _MOST_RESIDUALS * residual
+            if not survey.has_gradient:
+                most = _RESIDUALS_OF_RUNS * residual
         else:
             least, most = _LEAST_REACH, survey.norm
         reach = min(max(self._reach, least), most)
@@ -286,7 +306,7 @@ class Descent:
             "there": self._record_share,
             "survey": self._survey.state(),
             "radius": self._radius.state(),
-            "reach": self._reach,
+            "reach": self._reach if math.isfinite(self._reach) else None,
             "optimiser": self._optimiser.state(),
         }
 
@@ -299,4 +319,5 @@ class Descent:
             self._survey.restore(state["survey"])
             self._radius = self._first_radius()
             self._radius.restore(state["radius"])
-            self._reach = float(state["reach"])
+            if state["reach"] is not None:
+                self._reach = float(state["reach"])

@@ -94,15 +94,17 @@ class Survey:
     def __init__(self, facts: PublicFacts) -> None:
         """Begin without any answer."""
         self._facts = facts
-        # A unit of several records may have both classes, so that none can be counted.
-        self._can_count = facts.model == LOGISTIC and facts.unit == 1
-        rounds = [_RECORDS, _NORM, _NORM, _SHARES, _SHARES]
-        if self._can_count:
-            rounds.insert(3, _POSITIVES)
-        self._rounds = tuple(rounds)
+        self._can_count = facts.model == LOGISTIC
+        if facts.unit > 1:
+            # A unit of several records has records of all classes, so that nothing can be counted,
+            # and no class is clipped away.
+            self._rounds: tuple[str, ...] = (_RECORDS,)
+        elif self._can_count:
+            self._rounds = (_RECORDS, _NORM, _NORM, _POSITIVES, _SHARES, _SHARES)
+        else:
+            self._rounds = (_RECORDS, _NORM, _NORM, _SHARES, _SHARES)
         self._step = 0  # how many of them have been answered
-        # The typical |x|; 1 and sqrt(d) are its bounds. For units of several records: the typical
-        # norm of the gradient at the model 0, divided by the residual and by sqrt(unit).
+        # The typical |x|; 1 and sqrt(d) are its bounds.
         self.norm: float = facts.features**0.25
         self._norm_variance = _NORM_UNSURE**2  # of its logarithm
         # Estimates of the mean label, or of the share of each class, with the inverse variance.
@@ -210,6 +212,11 @@ class Survey:
         return CURVATURE[facts.model]
 
     @property
+    def has_gradient(self) -> bool:
+        """Whether a round took gradients at the shares of the classes."""
+        return self._gradient_precision > 0
+
+    @property
     def gradient_noise(self) -> float:
         """The standard deviation of each value of `gradient`."""
         return 1 / math.sqrt(self._gradient_precision)
@@ -291,8 +298,8 @@ class Survey:
         gain = variance / (variance + noise**2 + _NORM_ERROR**2)
         self._norm_variance = variance * (1 - gain)
         excess = min(max(clipped_share, 0.0), 1.0) - 0.5
-        most = math.sqrt(facts.features * facts.unit)
-        self.norm = min(max(self.norm * math.exp(gain * excess), 1.0), most)
+        moved = self.norm * math.exp(gain * excess)
+        self.norm = min(max(moved, 1.0), math.sqrt(facts.features))
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
