@@ -102,7 +102,7 @@ class DeviceModel:
             raise UsageError(text, "only logistic models of two classes do")
         if self.features and self.features[0] not in _CONSTANTS:
             text = "the threshold is kept in the weight of the constant, which this model lacks"
-            raise UsageError(text, "compare `probability` with a number of your own")
+            raise UsageError(text, "compare its probabilities with a number of your own")
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **known: Any) -> Self:
