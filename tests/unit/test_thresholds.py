@@ -15,7 +15,7 @@ from ternhost import DeviceModel, UsageError
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
 from ternhost.learn.base import Population
-from ternhost.learn.classifiers import Classifier
+from ternhost.learn.classifiers import Classifier, LearnedBy
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.judging import logit
 from ternhost.learn.parameters import LARGEST_WEIGHT
@@ -229,3 +229,71 @@ def test_a_run_has_the_usual_threshold_by_default(here):
 
 def test_a_support_vector_machine_has_no_threshold(here):
     assert train(model="svm").threshold is None
+
+
+# What a result says
+
+
+def rare_records():
+    """400 records, of which 5 % are "yes", and a feature that hardly tells."""
+    random = np.random.default_rng(1)
+    is_rare = np.arange(400) % 20 == 0
+    feature = np.clip(0.1 * is_rare + 0.3 * random.normal(size=400), -1, 1)
+    return {"feature": feature, "label": np.where(is_rare, "yes", "no")}
+
+
+SCHEMA = ternhost.Schema(
+    (ternhost.Numeric("feature", -1, 1), ternhost.Categorical("label", ("no", "yes"))),
+    label="label",
+)
+
+
+def train_on_rare_records(**options):
+    learner = ternhost.FedSGD(epsilon=8, reports=300, group=100, **options)
+    data = ternhost.Data(rare_records(), schema=SCHEMA)
+    return ternhost.train(learner, ternhost.Simulated(300), data=data)
+
+
+def test_a_result_says_that_a_class_is_never_predicted(here):
+    assert "never predicts yes" in str(train_on_rare_records(threshold=0.99))
+
+
+def test_a_result_says_that_the_other_class_is_never_predicted(here):
+    assert "never predicts no" in str(train_on_rare_records(threshold=0.001))
+
+
+def test_a_model_that_predicts_both_classes_is_not_said_to_miss_one(here):
+    assert "never predicts" not in str(train_on_rare_records(threshold="20%"))
+
+
+def test_a_result_names_the_classes_that_a_softmax_model_never_predicts(here):
+    result = train(data="digits", model="softmax", reports=10, group=10)
+    never = result.decisions["never_predicted"]
+    assert never
+    assert f"never predicts {', '.join(never)}" in str(result)
+
+
+def test_a_threshold_does_not_make_a_good_model_look_like_chance(here):
+    """At this threshold the accuracy is far below that of the majority, and the AUC is good."""
+    result = train(threshold=0.9999)
+    assert result.accuracy < result.figures["accuracy_baseline"]
+    assert "chance" not in str(result)
+
+
+def test_a_regression_has_no_decisions(here):
+    assert train(data="diabetes").decisions == {}
+
+
+def test_the_report_says_that_a_class_is_never_predicted(here):
+    page = train_on_rare_records(threshold=0.99).report().read_text()
+    assert "never predicts" in page
+
+
+def test_the_report_has_the_score_at_the_threshold(here):
+    page = train_on_rare_records(threshold=0.2).report().read_text()
+    assert f"{logit(0.2):.4g}" in page
+
+
+def test_protected_inference_reads_the_threshold_of_a_run(here):
+    result = train(threshold=0.2)
+    assert LearnedBy.read(str(result.directory)).threshold == 0.2
