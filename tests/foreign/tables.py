@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
 from foreign.sets import PUBLIC_ROWS, SETS
-from ternhost.learn.judging import AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
+from ternhost.learn.judging import ACCURACY, AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import mean_and_error
 
@@ -44,6 +44,19 @@ class Found:
     def loss(self) -> str:
         """The measure by which a model is compared with the answer that knows no features."""
         return next(name for name in self.references["measures"] if name in _LOSSES)
+
+    @property
+    def quality(self) -> str | None:
+        """The AUC of two classes, or the accuracy of several; None for labels that are numbers."""
+        for measure in (AUC, ACCURACY):
+            if measure in self.references["measures"]:
+                return measure
+        return None
+
+    @property
+    def planned_measures(self) -> list[str]:
+        """The measures of which a plan has an interval: the one that comes first, and the loss."""
+        return list(dict.fromkeys((self.first_measure, self.loss)))
 
     def values(self, measure: str, public: str = DEFAULT) -> list[float]:
         """Return a figure of all runs. public: as of `runs.trained`."""
@@ -95,41 +108,41 @@ def of_unit(unit: str, found: Mapping[Setting, Found]) -> list[list[str]]:
     head = [
         "data set",
         budget,
-        "figure",
-        "model",
-        "without privacy",
-        "log-loss (or squared error)",
-        "without features",
-        "without privacy",
+        "AUC (segment: accuracy)",
+        "AUC without privacy",
+        "log-loss (randhie: squared error)",
+        "log-loss of the class shares",
+        "log-loss without privacy",
         "rarer class found",
-        "runs within the plan: figure",
-        "log-loss",
+        "runs within the plan",
     ]
     rows = [head]
     for setting, cell in found.items():
-        if setting.unit != unit:
-            continue
-        first, loss = cell.first_measure, cell.loss
-        recall = None
-        if "recall" in cell.runs[DEFAULT][0]:
-            recall, _ = mean_and_error(cell.values("recall"))
-        loss_in_plan = None if first == loss else cell.within_plan(loss)
-        rows.append(
-            [
-                setting.name,
-                setting.epsilon,
-                WORDS[first],
-                with_error(first, cell.values(first)),
-                number(first, cell.references[f"optimum_{first}"]),
-                with_error(loss, cell.values(loss)),
-                number(loss, cell.references[f"baseline_{loss}"]),
-                number(loss, cell.references[f"optimum_{loss}"]),
-                _share(recall),
-                _share(cell.within_plan(first)),
-                _share(loss_in_plan),
-            ]
-        )
+        if setting.unit == unit:
+            rows.append([setting.name, setting.epsilon, *_figures(cell)])
     return rows
+
+
+def _figures(cell: Found) -> list[str]:
+    """Return the cells of a row of `of_unit` that are measured."""
+    loss = cell.loss
+    quality, best_quality = "-", "-"
+    if cell.quality:
+        quality = with_error(cell.quality, cell.values(cell.quality))
+        best_quality = number(cell.quality, cell.references[f"optimum_{cell.quality}"])
+    recall = None
+    if "recall" in cell.runs[DEFAULT][0]:
+        recall, _ = mean_and_error(cell.values("recall"))
+    within = [_share(cell.within_plan(name)) for name in cell.planned_measures]
+    return [
+        quality,
+        best_quality,
+        with_error(loss, cell.values(loss)),
+        number(loss, cell.references[f"baseline_{loss}"]),
+        number(loss, cell.references[f"optimum_{loss}"]),
+        _share(recall),
+        ", ".join(within),
+    ]
 
 
 def of_public_rows(found: Mapping[Setting, Found]) -> list[list[str]]:
