@@ -1,9 +1,9 @@
 """python -m foreign: measure what tern learns on sets that it does not bundle.
 
 Run it in the folder tests. Runs that have finished are kept in build/foreign, from where the same
-command continues after an interruption; they are not used after a change of the host's code. It
-prints the tables, and a sentence for each promise that the figures do not keep. Then the exit code
-is 1.
+command continues after an interruption; after a change of the code, name another --output. It
+prints the tables, and with --write puts them into docs/measured.json and into the pages. Then it
+prints a sentence for each promise that the figures do not keep. If there is one, the exit code is 1.
 """
 
 import argparse
@@ -26,6 +26,7 @@ EPSILONS = {RECORD: ("1", "4", "20"), DEVICE: ("1", "4")}
 EPSILON_OF_ROWS = {RECORD: "1", DEVICE: "4"}  # at which public rows are compared
 UNITS, ROWS = "units", "public-rows"  # the tables
 _COST_OF_PLAN = 12  # runs
+HOW = "python -m foreign --write, in the folder tests"
 
 
 def settings_of(folder: Path, names: Sequence[str]) -> list[Setting]:
@@ -56,8 +57,14 @@ def kinds_of(setting: Setting, chosen: str) -> list[str]:
 class Measuring:
     """The runs of some settings, and what they gave."""
 
-    def __init__(self, settings: Sequence[Setting], chosen: str, seeds: int) -> None:
-        """List the runs. chosen: as of `kinds_of`. seeds: how many there are of each run."""
+    def __init__(
+        self, settings: Sequence[Setting], chosen: str, seeds: int, *, plans: bool
+    ) -> None:
+        """List the runs.
+
+        chosen: as of `kinds_of`. seeds: how many there are of each run. plans: whether plans are
+        made, too.
+        """
         self._references: dict[Setting, Cell] = {}
         self._plans: dict[Setting, Cell] = {}
         self._runs: dict[Setting, dict[str, list[Cell]]] = {}
@@ -67,7 +74,7 @@ class Measuring:
                 continue
             only = {"setting": setting}
             self._references[setting] = Cell("references", runs.references, only)
-            if DEFAULT in kinds:
+            if plans and DEFAULT in kinds:
                 self._plans[setting] = Cell("plans", runs.planned, only, _COST_OF_PLAN)
             self._runs[setting] = {}
             for public in kinds:
@@ -111,6 +118,17 @@ def tables_of(found: dict[Setting, Found], chosen: str) -> dict[str, list[list[s
     return made
 
 
+def write_into_docs(made: dict[str, list[list[str]]], seeds: int) -> None:
+    """Write tables into docs/measured.json and into the pages that show them."""
+    sys.path.append(str(ROOT / "docs"))
+    import measure
+
+    entries = {}
+    for name, rows in made.items():
+        entries[name] = {"commands": [], "how": HOW, "seeds": seeds, "table": rows}
+    measure.write(entries)
+
+
 def digest_of_code() -> str:
     """Return what changes with the code that the runs depend on."""
     digest = hashlib.sha256()
@@ -125,6 +143,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m foreign", description=__doc__)
     parser.add_argument("--set", action="append", choices=SETS, help="a set; may be repeated")
     parser.add_argument("--table", choices=(UNITS, ROWS, "all"), default="all")
+    parser.add_argument("--no-plans", action="store_true", help="leave out what takes longest")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs, too")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"default: {SEEDS}")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
     parser.add_argument("--output", type=Path, default=FOLDER, help="keeps finished runs")
@@ -134,15 +154,19 @@ def main() -> int:
         for name in names:
             progress.step(f"writing {name}")
             write(SETS[name], args.output)
-        measuring = Measuring(settings_of(args.output, names), args.table, args.seeds)
+        settings = settings_of(args.output, names)
+        measuring = Measuring(settings, args.table, args.seeds, plans=not args.no_plans)
         finished = FinishedCells(args.output, {"code": digest_of_code()})
         run_cells(measuring.cells, finished, progress.step, args.jobs)
 
     found = measuring.found(finished.rows)
-    for name, rows in tables_of(found, args.table).items():
+    made = tables_of(found, args.table)
+    for name, rows in made.items():
         print(f"\n{name}")
         for row in rows:
             print(f"| {' | '.join(row)} |")
+    if args.write:
+        write_into_docs(made, args.seeds)
     sentences = list(tables.broken(found))
     print(f"\n{len(sentences)} promises are not kept:")
     print("\n".join(sentences))
