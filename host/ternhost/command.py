@@ -132,6 +132,7 @@ def add_option(
         shown = str(default)
     if shown:
         text += f" (default: {shown})"
+    text = text.replace("%", "%%")  # argparse formats the help
     if hidden:
         text = argparse.SUPPRESS
     parser.add_argument(name, help=text, **{**derived, **settings})

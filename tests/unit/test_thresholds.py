@@ -12,8 +12,10 @@ from tern import wire
 from tern.fixed import ONE
 from tern.model import MODEL, Model
 from ternhost import DeviceModel, UsageError
+from ternhost.cli import main
 from ternhost.count.questions import Averaged
 from ternhost.datasets import load
+from ternhost.errors import USAGE
 from ternhost.learn.base import Population
 from ternhost.learn.classifiers import Classifier, LearnedBy
 from ternhost.learn.fedsgd import FedSGD
@@ -297,3 +299,14 @@ def test_the_report_has_the_score_at_the_threshold(here):
 def test_protected_inference_reads_the_threshold_of_a_run(here):
     result = train(threshold=0.2)
     assert LearnedBy.read(str(result.directory)).threshold == 0.2
+
+
+def test_the_file_of_a_board_is_written_with_another_threshold(here):
+    result = train()
+    command = ["runs", "--model-of", result.name, "--threshold", "1:4", "--output", "model.bin"]
+    assert main(command) == 0
+    assert (here / "model.bin").read_bytes() == result.device_model.with_threshold(0.2).file()
+
+
+def test_runs_without_a_model_take_no_threshold(here):
+    assert main(["runs", "--threshold", "0.3"]) == USAGE

@@ -40,13 +40,19 @@ def add_parser(subparsers: Any) -> None:
     text = "show the model of a run as devices have it; while the run goes on, the last one sent to them"
     add_option(of_run, "--model-of RUN", text)
     add_option(parser, "--output FILE")
-    parser.epilog = f"--model-of with --output writes a board's model.bin.\n{parser.epilog}"
+    add_option(parser, "--threshold P")
+    parser.epilog = (
+        "--model-of with --output writes a board's model.bin, and with --threshold a model that "
+        f"decides differently.\n{parser.epilog}"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """List runs, or draw the report of one run again, or show its model; return the exit code."""
     if args.output is not None and args.model_of is None:
         raise UsageError("--output needs a model", hint="name its run: --model-of RUN")
+    if args.threshold is not None and args.model_of is None:
+        raise UsageError("--threshold needs a model", hint="name its run: --model-of RUN")
     if args.draw is not None:
         result = results.load(args.draw, directory.existing_place(args.place))
         drawn = results.draw(result)
@@ -69,6 +75,8 @@ def _show_model(args: argparse.Namespace) -> int:
     from ternhost.run.device_model import DeviceModel
 
     model = DeviceModel.of_run(args.model_of, args.place)
+    if args.threshold is not None:
+        model = model.with_threshold(args.threshold)
     summary = model.summary()
     lines = [str(model)]
     if args.output is None:

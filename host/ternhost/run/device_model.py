@@ -164,6 +164,8 @@ class DeviceModel:
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
         """Return the last model that was sent to devices from the store at `path`.
 
+        It is `on_board`: a threshold of the run is in the weight of the constant.
+
         run: the name of a run; then a model from before this run does not count. Raises UsageError
         if there is no model, and StorageError if the store cannot be read.
         """
