@@ -146,7 +146,10 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     learner = default(
         data, existing.device_count, seed, model, epsilon=str(existing.options.run_epsilon)
     )
-    return [{"plain": plain, "device": quality.of_learner(simulate(learner, seed))}]
+    of_device_unit = simulate(learner, seed).weights
+    threshold = fedsum.threshold_of(of_device_unit)
+    device = quality.of_model(data, model, of_device_unit, threshold)
+    return [{"plain": plain, "device": device}]
 
 
 def plan(
