@@ -19,6 +19,7 @@ from ternhost.errors import USAGE
 from ternhost.learn.base import Population
 from ternhost.learn.classifiers import Classifier, LearnedBy
 from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.infer import Infer
 from ternhost.learn.judging import logit
 from ternhost.learn.parameters import LARGEST_WEIGHT
 from ternhost.learn.thresholds import Threshold, for_decisions
@@ -310,3 +311,22 @@ def test_the_file_of_a_board_is_written_with_another_threshold(here):
 
 def test_runs_without_a_model_take_no_threshold(here):
     assert main(["runs", "--threshold", "0.3"]) == USAGE
+
+
+def asked_parameters(result, answer):
+    """The parameters of the classifier by which devices answer a run of protected inference."""
+    options = Infer.Options(data="breast-cancer", classifier=result.directory, answer=answer)
+    [(question, _)] = Infer(options, Population(clients=20)).cohorts(range(1, 21))
+    return np.array(question.parameters) * 2.0**question.exponent
+
+
+def test_devices_report_labels_at_the_threshold(here):
+    result = train(threshold=0.2)
+    of_label_1 = asked_parameters(result, "label")[result.weights.size :]
+    assert of_label_1 == pytest.approx(result.device_model.on_board.weights.ravel())
+
+
+def test_devices_report_probabilities_without_the_threshold(here):
+    result = train(threshold=0.2)
+    of_label_1 = asked_parameters(result, "vector")[result.weights.size :]
+    assert of_label_1 == pytest.approx(result.weights)
