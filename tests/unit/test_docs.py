@@ -4,15 +4,19 @@
 """
 
 import argparse
+import inspect
 import json
 import pydoc
 import re
 import shlex
 from pathlib import Path
 
+import learning_tables
 import make_site
+import measure
 import pytest
 import reference_pages
+import simulated_runs
 import yaml
 from harness.pages import anchors
 
@@ -35,7 +39,7 @@ ERRORS = vars(ternhost.errors)
 MEASURED = json.loads((ROOT / "docs/measured.json").read_text())
 OF_EVERY_COMMAND = {everywhere.JSON, everywhere.QUIET, everywhere.WITH}
 # The pages name these options of other programs.
-OTHERS = {"--no-deps", "--target", "--exhaustive", "--check", "--random"}
+OTHERS = {"--dry", "--seeds", "--no-deps", "--target", "--exhaustive", "--check", "--random"}
 
 
 def name(path):
@@ -178,6 +182,84 @@ def test_commands_that_measured_a_table_can_be_parsed(table, parser):
         pytest.skip("a package was taken away, with its commands and options")
     for command in MEASURED[table]["commands"]:
         assert parser.parse_args(command.split()).func, command
+
+
+@pytest.mark.parametrize("table", learning_tables.TABLES)
+def test_a_table_about_learning_has_the_texts_that_its_description_has(table):
+    """The cells that are not measured, such as the headings, stand in docs/measured.json as well."""
+    described = learning_tables.TABLES[table]
+    for cells, on_page in zip(
+        (described.headings, *described.rows), MEASURED[table]["table"], strict=True
+    ):
+        for cell, text in zip(cells, on_page, strict=True):
+            assert isinstance(cell, learning_tables.Figure) or cell == text
+
+
+@pytest.mark.parametrize("table", learning_tables.TABLES)
+def test_a_table_about_learning_has_the_commands_that_its_description_has(table):
+    assert MEASURED[table]["commands"] == learning_tables.TABLES[table].commands
+
+
+@pytest.mark.parametrize("table", learning_tables.TABLES)
+def test_each_figure_of_a_table_can_be_measured(table):
+    """The functions that simulate the runs take the arguments that the figures name."""
+    for figure in learning_tables.TABLES[table].figures:
+        arguments = dict(figure.arguments)
+        inspect.signature(figure.run).bind(**arguments, seed=1)
+
+
+def small_table(figure):
+    return {"small": learning_tables.LearningTable(("what", "figure"), (("model", figure),))}
+
+
+def trained(devices):
+    return learning_tables.of_simulated("", "synthetic-logistic", devices, "4", name="accuracy")
+
+
+@pytest.fixture(scope="module")
+def measured_with_two_seeds():
+    return measure.measure(small_table(trained(300)), seeds=2, jobs=1, progress=len)
+
+
+def test_a_measured_figure_is_the_mean_of_the_seeds_and_its_standard_error(measured_with_two_seeds):
+    command = "train --data synthetic-logistic --epsilon 4 --fleet simulated:300 --reports 300"
+    of_seeds = [simulated_runs.of_command(command, seed)[0]["accuracy"] for seed in (1, 2)]
+    mean = sum(of_seeds) / 2
+    error = abs(of_seeds[0] - of_seeds[1]) / 2  # for two values: deviation / sqrt(2)
+    expected = f"{mean:.3f} ({error:.3f})"
+    assert measured_with_two_seeds == {"small": [["what", "figure"], ["model", expected]]}
+
+
+def test_the_seed_of_a_run_changes_its_figure():
+    figure = trained(300)
+    first, second = (figure.run(**dict(figure.arguments), seed=seed) for seed in (1, 2))
+    assert first != second
+
+
+def test_a_figure_without_noise_is_measured_once_and_has_no_error():
+    figure = learning_tables.optimum_of("iris", "accuracy")
+    rows = measure.measure(small_table(figure), seeds=2, jobs=1, progress=len)
+    assert re.fullmatch(r"[01]\.\d{3}", rows["small"][1][1])
+
+
+def test_finished_runs_are_not_simulated_again(tmp_path):
+    figure = learning_tables.optimum_of("iris", "accuracy")
+    first = measure.measure(small_table(figure), 1, 1, tmp_path, len)
+    stored = (tmp_path / "cells.jsonl").read_text()
+    assert measure.measure(small_table(figure), 1, 1, tmp_path, len) == first
+    assert (tmp_path / "cells.jsonl").read_text() == stored
+
+
+def test_a_table_of_a_page_gets_new_rows():
+    page = "before\n\n<!-- measured: small -->\n| a |\n|---|\n| 1 |\n\nafter\n"
+    new_rows = {"small": [["a", "b"], ["2", ""]]}
+    assert measure.with_tables(page, new_rows) == (
+        "before\n\n<!-- measured: small -->\n| a | b |\n|---|---|\n| 2 | |\n\nafter\n"
+    )
+
+
+def test_the_file_of_measured_tables_is_written_as_measure_writes_it():
+    assert json.loads(measure.file_of(MEASURED)) == MEASURED
 
 
 # The table of changes names options that are gone.

@@ -1,0 +1,452 @@
+"""The tables about learning in the README and the guides: which run each of their figures is of.
+
+`TABLES` has each table by the name of its mark in a page, `<!-- measured: NAME -->`. Its cells are
+texts, or a `Figure` that `python docs/measure.py` computes.
+"""
+
+from dataclasses import dataclass
+
+import simulated_runs as runs
+
+AUC, ACCURACY, LOG_LOSS, SQUARED_ERROR = "auc", "accuracy", "log_loss", "squared_error"
+ACCURACY_OR_AUC = {"flights-planned": AUC, "flights": AUC, "synthetic-logistic": ACCURACY}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A cell that is measured: the mean over the seeds, and its standard error.
+
+    - name: of the figure, in the row that the run returns
+    - run: a function of `simulated_runs`
+    - arguments: its arguments but the seed, as pairs of a name and a value
+    - digits: after the point
+    - is_share: whether it is shown in per cent
+    - is_fixed: whether it has nothing random, so that it is computed once and has no error
+    """
+
+    name: str
+    run: object
+    arguments: tuple = ()
+    digits: int = 3
+    is_share: bool = False
+    is_fixed: bool = False
+
+    def in_words(self, mean, error):
+        """Return the text of the cell."""
+        unit, scale, digits = "", 1, self.digits
+        if self.is_share:
+            unit, scale, digits = " %", 100, 1
+        text = f"{scale * mean:.{digits}f}{unit}"
+        if self.is_fixed:
+            return text
+        return f"{text} ({scale * error:.{digits}f})"
+
+
+@dataclass(frozen=True)
+class LearningTable:
+    """A table of a page.
+
+    - headings: of its columns
+    - rows: lists of texts and figures, as many as there are headings
+    - how: what the figures are of, beside their commands
+    """
+
+    headings: tuple
+    rows: tuple
+    how: str = ""
+
+    @property
+    def figures(self):
+        """All figures, row by row."""
+        return [cell for row in self.rows for cell in row if isinstance(cell, Figure)]
+
+    @property
+    def commands(self):
+        """The commands whose results are figures of the table, without --seed, each once."""
+        commands = {}  # a dictionary keeps their order
+        for figure in self.figures:
+            arguments = dict(figure.arguments)
+            if "command" in arguments:
+                commands[arguments["command"]] = None
+        return [*commands]
+
+
+def of_command(command, name, **more):
+    """Return a figure of the model that a command trains, or of its inference."""
+    return Figure(name, runs.of_command, (("command", command),), **more)
+
+
+def of_simulated(learner, data, devices, epsilon, more="", name=None, **options):
+    """Return a figure of a training in which each simulated device sends one report.
+
+    learner: its name; empty for the one that tern chooses. more: further options of the command.
+    name: of the figure; by default the most telling one of the data set.
+    """
+    words = f"train {learner} --data {data} --epsilon {epsilon} --fleet simulated:{devices} {more}"
+    command = f"{words} --reports {devices}"
+    return of_command(" ".join(command.split()), name or ACCURACY_OR_AUC[data], **options)
+
+
+def optimum_of(data, name, **options):
+    """Return a figure of the model without privacy, from all records of a data set."""
+    return Figure(name, runs.without_privacy, (("data", data),), is_fixed=True, **options)
+
+
+def _thousands(devices):
+    return f"{devices:,}"
+
+
+def accuracy_by_epsilon():
+    epsilons = ("0.5", "1", "2", "4", "8")
+    rows = []
+    for devices in (10_000, 100_000, 1_000_000):
+        figures = [of_simulated("", "flights-planned", devices, each) for each in epsilons]
+        rows.append((_thousands(devices), *figures))
+    headings = ("devices", "AUC at epsilon 0.5", *(f"at epsilon {each}" for each in epsilons[1:]))
+    return LearningTable(headings, tuple(rows))
+
+
+def one_answer_or_many_rounds():
+    epsilons = ("0.5", "1", "2", "4")
+    rows = []
+    for data, devices in (
+        ("flights-planned", 20_000),
+        ("flights-planned", 100_000),
+        ("synthetic-logistic", 20_000),
+    ):
+        name = ACCURACY_OR_AUC[data]
+        for learner, chosen in (("fedsgd", "fedsgd"), ("direct", "")):
+            figures = [of_simulated(chosen, data, devices, each) for each in epsilons]
+            first = (f"{data}, {_thousands(devices)}", f"`{learner}`")
+            rows.append((*first, *figures, optimum_of(data, name)))
+    columns = [f"epsilon {each}" for each in epsilons]
+    headings = ("data set, devices", "learner", *columns, "without privacy")
+    return LearningTable(headings, tuple(rows))
+
+
+def public_rows_from_elsewhere():
+    epsilons = ("0.5", "1", "4")
+    rows = []
+    for words, learner, more in (
+        ("of the same flights", "", ""),
+        ("of flights in winter", "direct", "--public winter.csv"),
+        ("of flights after 5 pm", "direct", "--public evening.csv"),
+        ("none (`--public none`)", "direct", "--public none"),
+    ):
+        figures = []
+        for epsilon in epsilons:
+            figures.append(of_simulated(learner, "flights-planned", 20_000, epsilon, more))
+        rows.append((words, *figures))
+    headings = ("which public rows", "AUC at epsilon 0.5", "at epsilon 1", "at epsilon 4")
+    how = "winter.csv and evening.csv: 1,000 of these flights, others for each seed."
+    return LearningTable(headings, tuple(rows), how)
+
+
+def then_by_descent():
+    rows = []
+    for data, devices, words, more in (
+        ("flights-planned", 1_000_000, "none (`--public none`)", "--public none"),
+        ("flights-planned", 1_000_000, "1,000 of the same flights", ""),
+        ("flights-planned", 290_000, "1,000 of flights in winter", "--public winter.csv"),
+        ("synthetic-logistic", 290_000, "none (`--public none`)", "--public none"),
+    ):
+        figures = []
+        for name in (AUC, LOG_LOSS):
+            for then in ("none", "fedsgd"):
+                options = f"{more} --then {then}"
+                figures.append(of_simulated("direct", data, devices, "4", options, name))
+        rows.append((f"{data}, {_thousands(devices)}", words, *figures))
+    headings = (
+        "data set, devices",
+        "public rows",
+        "AUC: one answer",
+        "AUC: then fedsgd",
+        "log-loss: one answer",
+        "log-loss: then fedsgd",
+    )
+    return LearningTable(headings, tuple(rows))
+
+
+def local_rate():
+    rates = ("0", "1", "2")
+    rows = []
+    for data in ("flights", "flights-planned", "synthetic-logistic"):
+        figures = []
+        for rate in rates:
+            command = (
+                f"train fedavg --data {data} --epsilon 8 --fleet simulated:1000 --local-rate {rate}"
+            )
+            figures.append(of_command(command, AUC))
+        rows.append((data, *figures))
+    headings = (
+        "data set",
+        "AUC at rate 2^0 (`--local-rate 0`)",
+        "at rate 2^-1 (`--local-rate 1`)",
+        "at rate 2^-2 (`--local-rate 2`)",
+    )
+    return LearningTable(headings, tuple(rows))
+
+
+def local_classes():
+    rows = []
+    for words, more in (("once", ""), ("in all 20 rounds", " --share 1")):
+        figures = []
+        for epsilon in ("8", "20"):
+            command = (
+                f"train fedavg --data digits --model softmax --epsilon {epsilon} "
+                f"--fleet simulated:539 --records 2{more}"
+            )
+            figures.append(of_command(command, ACCURACY))
+        rows.append((words, *figures))
+    headings = (
+        "how often each device reports",
+        "accuracy at epsilon 8 for a report",
+        "at epsilon 20 for a report",
+    )
+    return LearningTable(headings, tuple(rows))
+
+
+def range_of_values():
+    epsilons = ("0.5", "1", "2", "4")
+    rows = []
+    for data, name, words, digits in (
+        ("synthetic-logistic", ACCURACY, "accuracy", 3),
+        ("flights-planned", AUC, "AUC", 3),
+        ("synthetic-linear", SQUARED_ERROR, "squared error", 4),
+    ):
+        for chosen, more in (("none", "--clip 0"), ("tern's", "")):
+            figures = []
+            for each in epsilons:
+                figures.append(
+                    of_simulated("fedsgd", data, 20_000, each, more, name, digits=digits)
+                )
+            rows.append((data, words, chosen, *figures, optimum_of(data, name, digits=digits)))
+    columns = [f"epsilon {each}" for each in epsilons]
+    headings = ("data set", "figure", "range", *columns, "without privacy")
+    return LearningTable(headings, tuple(rows))
+
+
+def lives():
+    data = "synthetic-logistic"
+
+    def years(every, run_epsilon, devices):
+        """Return the accuracy after a year of rounds."""
+        arguments = (
+            ("data", data),
+            ("every", every),
+            ("run_epsilon", run_epsilon),
+            ("devices", devices),
+        )
+        return _thousands(devices), Figure(ACCURACY, runs.of_years, arguments)
+
+    def sums(devices, run_epsilon, unit="record"):
+        """Return the last cells of a row about a training that protects records or runs of them."""
+        command = (
+            f"train --data {data} --fleet simulated:{devices} --records 500 --unit {unit} "
+            f"--run-epsilon {run_epsilon} --public none"
+        )
+        number_of_rounds = of_command(command, "rounds", digits=0, is_fixed=True)
+        return number_of_rounds, "", _thousands(devices), of_command(command, ACCURACY)
+
+    day, hour = "365: one a day for a year", "8,766: one an hour for a year"
+    in_rho = "(10, 1e-6) in rho"
+    # 365 reports at the epsilon that a budget of (2.5458, 1e-6) in rho gives them add up to 10.
+    rows = (
+        ("device", "epsilon 4", "1", "4", "5,000", of_simulated("", data, 5_000, "4")),
+        ("device", "epsilon 10", day, "0.0274", *years("1d", "2.5458", 200_000)),
+        ("device", in_rho, day, "0.0918", *years("1d", "10", 20_000)),
+        ("device", in_rho, hour, "0.0187", *years("1h", "10", 20_000)),
+        ("record, 500 of each device", "(1, 1e-6) in rho", *sums(2, "1")),
+        ("record, 500 of each device", "(0.5, 1e-6) in rho", *sums(5, "0.5")),
+        (
+            "run of 60 records, 500 of each device",
+            "(4, 1e-6) in rho",
+            *sums(3, "4", "60"),
+        ),
+    )
+    headings = (
+        "unit",
+        "budget",
+        "number of rounds",
+        "epsilon of a report (empty: a sum with noise)",
+        "devices",
+        "accuracy",
+    )
+    how = "The rows of a year are simulated as in tern plan --years 1."
+    return LearningTable(headings, rows, how)
+
+
+def twenty_boards():
+    data, fleet = "--data flights-planned", "--fleet simulated:20"
+    rows = []
+    for words, more in (
+        ("a record", ""),
+        ("a record, without public rows (`--public none`)", "--public none"),
+        ("a record, with 2,000 public rows (`--public 2000`)", "--public 2000"),
+    ):
+        figures = []
+        for epsilon in ("1", "4"):
+            command = f"train {data} {fleet} --records 500 --unit record --run-epsilon {epsilon}"
+            figures.append(of_command(f"{command} {more}".strip(), AUC, digits=4))
+        rows.append((words, *figures))
+    boards = f"train {data} {fleet} --records 500 --unit record --public none"
+    same = Figure(AUC, runs.without_privacy_on_boards, (("command", boards),), digits=4)
+    device = [of_simulated("", "flights-planned", 20, each, digits=4) for each in ("1", "4")]
+    rows += [
+        ("nothing: the same records without privacy", same, same),
+        ("the whole device, one report of each", *device),
+        ("everything: guessing", "0.5000", "0.5000"),
+    ]
+    headings = ("what is protected, and how", "AUC at epsilon 1", "AUC at epsilon 4")
+    return LearningTable(headings, tuple(rows))
+
+
+def demo():
+    def warned(job, **options):
+        """Return the share of the warned flights that were late."""
+        return Figure("warned", runs.of_demo, (("job", job),), is_share=True, **options)
+
+    guessing = Figure(
+        "share",
+        runs.share_of_the_positive,
+        (("data", "flights-planned"),),
+        is_share=True,
+        is_fixed=True,
+    )
+    rows = (
+        ("nobody: guessing", "everything", guessing),
+        ("20,000 devices with one flight each", "the device, with epsilon 4", warned("devices")),
+        (
+            "20 boards with 500 flights each",
+            "one flight, with epsilon 1 for all reports",
+            warned("boards"),
+        ),
+        ("one computer with all flights", "nothing", warned("", is_fixed=True)),
+    )
+    headings = ("who learns", "what is protected", "warned flights that were late")
+    return LearningTable(headings, rows, "The two jobs of tern demo, on simulated devices.")
+
+
+def inference():
+    rows = []
+    for data, words, devices, epsilons in (
+        ("digits", "digits, 10 classes", 898, ("1", "2", "4", "8")),
+        ("iris", "iris, 3 classes", 75, ("1", "4")),
+    ):
+        for epsilon in epsilons:
+            figures = []
+            for answer in ("label", "vector"):
+                command = (
+                    f"infer --data {data} --epsilon {epsilon} --answer {answer} "
+                    f"--fleet simulated:{devices}"
+                )
+                figures.append(of_command(command, "agreement"))
+            rows.append((words, str(devices), epsilon, *figures))
+    headings = (
+        "data",
+        "devices",
+        "epsilon",
+        "share that report their class, with `label`",
+        "same share, with `vector`",
+    )
+    return LearningTable(headings, tuple(rows))
+
+
+def scores():
+    models, devices = 5, 179
+    training = (("data", "digits"), ("model", "softmax"), ("epsilon", 4), ("reports", 100_000))
+
+    def score(name, number, epsilon, digits=2):
+        """Return a figure of the model of this number, scored at this epsilon."""
+        arguments = (
+            ("train_options", training),
+            ("epsilon", epsilon),
+            ("models", models),
+            ("devices", devices),
+        )
+        return Figure(f"{name}_{number}", runs.of_scores, arguments, digits)
+
+    rows = []
+    for number, after_round in enumerate(("1", "26", "51", "75", "100"), start=1):
+        loss = score("loss", number, "20")
+        exact = score("score_without_noise", number, "20")
+        noisy = [score("score", number, epsilon) for epsilon in ("20", "8")]
+        rows.append((after_round, loss, exact, *noisy))
+    headings = (
+        "model after round",
+        "log-loss",
+        "score without noise",
+        "score at epsilon 20",
+        "score at epsilon 8",
+    )
+    how = "tern train --data digits --model softmax --epsilon 4, 100,000 reports; then the infer above."
+    return LearningTable(headings, tuple(rows), how)
+
+
+def activity_accuracy():
+    budgets = ("1", "4", "8")
+    cases = {"256": (256, 47), "640": (640, 47), "640, a window as unit": (640, 1)}
+    arguments = (("cases", tuple(cases.values())), ("budgets", budgets))
+    rows = []
+    for words, (windows, unit) in cases.items():
+        figures = []
+        for budget in budgets:
+            name = f"accuracy_{windows}_{unit}_{budget}"
+            figures.append(Figure(name, runs.of_wearers_minutes, arguments))
+        rows.append((words, *figures))
+    headings = ("windows of a board", *(f"({each}, 1e-6)" for each in budgets))
+    how = (
+        "Simulated boards with people of examples/activity/sensor.py: twenty others for each seed. "
+        "Another day judges."
+    )
+    return LearningTable(headings, tuple(rows), how)
+
+
+def activity_wearer():
+    arguments = (("count", 2_000), ("windows_of_board", 32), ("epsilon", "4"))
+    figure = Figure(ACCURACY, runs.of_wearers, arguments)
+    headings = ("people", "reports of each person's board", "accuracy")
+    how = (
+        "People of examples/activity/sensor.py with 32 windows each, the same ones for each seed; "
+        "20 reports a round, with --batch 32 --clip 5. Another day judges."
+    )
+    return LearningTable(headings, (("2,000", "1", figure),), how)
+
+
+def toward_server_models():
+    rows = []
+    for devices in (300, 1_000, 3_000):
+        figures = []
+        for toward_server in (True, False):
+            arguments = (
+                ("data", "flights-planned"),
+                ("devices", devices),
+                ("toward_server", toward_server),
+            )
+            figures.append(Figure(AUC, runs.behind_gateways, arguments))
+        rows.append((_thousands(devices), *figures))
+    headings = (
+        "devices at each of three sites",
+        "AUC with `--toward-server 1`, 20 reports of each device",
+        "AUC with one report of epsilon 1",
+    )
+    return LearningTable(headings, tuple(rows), "The trainings of tern papers gateways.")
+
+
+TABLES = {
+    "demo": demo(),
+    "accuracy-by-epsilon": accuracy_by_epsilon(),
+    "one-answer-or-many-rounds": one_answer_or_many_rounds(),
+    "public-rows-from-elsewhere": public_rows_from_elsewhere(),
+    "then-by-descent": then_by_descent(),
+    "range": range_of_values(),
+    "local-rate": local_rate(),
+    "local-classes": local_classes(),
+    "lives": lives(),
+    "twenty-boards": twenty_boards(),
+    "toward-server-models": toward_server_models(),
+    "inference": inference(),
+    "scores": scores(),
+    "activity-accuracy": activity_accuracy(),
+    "activity-wearer": activity_wearer(),
+}

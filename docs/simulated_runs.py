@@ -1,0 +1,333 @@
+"""The runs behind the tables about learning: each function simulates one, and returns its figures.
+
+Every function takes a seed, which determines all that is random in the run: which device holds
+which records, and the noise. It returns one row with the figures by name, in a list, as `Cell` of
+ternhost.planning.cells asks. All devices are simulated.
+"""
+
+import argparse
+import sys
+from array import array
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+import ternhost
+from tern.features import Window
+from tern.fixed import ONE
+from ternhost import datasets
+from ternhost.cli import running
+from ternhost.cli.tree import build_parser
+from ternhost.datasets import MULTICLASS, Dataset
+from ternhost.demo import jobs
+from ternhost.learn import judging
+from ternhost.learn.base import Population, algorithms_of
+from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.fedsum import FedSum
+from ternhost.learn.infer import Infer
+from ternhost.learn.optimum import fit, optimum
+from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import TrainingPlan
+from ternhost.planning import records
+from ternhost.planning.simulation import (
+    default,
+    fleet_of,
+    optimal_figures,
+    rounds,
+    sgd,
+    simulate,
+)
+from ternhost.planning.years import RoundsForYears
+from ternhost.reach import fleet
+from ternhost.run.begin import make_learner, population
+from ternhost.run.options import RunOptions
+
+sys.path.append(str(Path(__file__).parents[1] / "examples/activity"))
+from sensor import ACTIVITIES, Person, windows
+
+# Files of public rows of flights-planned: 1,000 flights in which a feature is at least this value.
+# Winter is from December to February, the evening from 5 pm on.
+FILES_OF_ROWS = {"winter.csv": ("month_cos", 0.8), "evening.csv": ("hour", 0.66)}
+ROWS_OF_FILE = 1_000
+BOUT = 4  # windows in which a simulated person does the same, as in examples/activity/main.py
+DAYS_OF_TRAINING, DAY_OF_JUDGING = 2, 1
+
+
+# Runs of commands
+
+
+def options_of(command):
+    """Return the options of a run from a command, such as "train --epsilon 1"."""
+    words = command.split()
+    without_project_file = argparse.Namespace(from_project={})
+    args = build_parser(words).parse_args(words, without_project_file)
+    return running.parsed(args, algorithms_of(args.command))
+
+
+def learner_of(command):
+    """Return the learner that a command runs, on simulated devices, before its first round."""
+    options = options_of(command)
+    return make_learner(options, population(fleet.parse(options.fleet), None, None))
+
+
+def of_command(command, seed):
+    """Run a command; return the figures of the trained model, or of the inference, and its rounds.
+
+    command: of `tern train` or `tern infer` with --fleet simulated:N, and without --seed. It may
+    name a file of FILES_OF_ROWS, which is made.
+    """
+    with TemporaryDirectory(prefix="tern-measure-") as folder:
+        words = command.split()
+        for position, word in enumerate(words):
+            if word in FILES_OF_ROWS:
+                words[position] = write_rows(word, Path(folder), seed)
+        learner = simulate(learner_of(f"{' '.join(words)} --seed {seed}"), seed)
+    return [{**learner.figures(), "rounds": learner.rounds}]
+
+
+def write_rows(name, folder, seed):
+    """Write a file of public rows into a folder, and return its path.
+
+    name: of FILES_OF_ROWS. seed: determines which of the records of this kind are taken.
+    """
+    feature, least = FILES_OF_ROWS[name]
+    data = datasets.load("flights-planned")
+    of_kind = data.features[:, data.feature_names.index(feature)] >= least * ONE
+    positions = np.intersect1d(data.training, np.flatnonzero(of_kind))
+    chosen = np.random.default_rng(seed).choice(positions, ROWS_OF_FILE, replace=False)
+    path = folder / name
+    np.savetxt(path, data.features[chosen] / ONE, delimiter=",", fmt="%.5f")
+    return str(path)
+
+
+def without_privacy(data, seed):
+    """Return the figures of the model without privacy, from all records of a data set."""
+    dataset, model = records.load(data)
+    return [optimal_figures(dataset, model)]
+
+
+def without_privacy_on_boards(command, seed):
+    """Return the figures of the model without privacy, from the records of the boards of a command.
+
+    command: of `tern train --unit record`.
+    """
+    learner = learner_of(f"{command} --seed {seed}")
+    data, model = learner.dataset, MODELS[learner.model]
+    records_of_boards = learner.holdings.records[learner.holdings.order]
+    held = Dataset(
+        name=data.name,
+        task=data.task,
+        feature_names=data.feature_names,
+        features=records_of_boards[:, :-1],
+        labels=records_of_boards[:, -1],
+        held_out=np.zeros(len(records_of_boards), np.bool_),
+    )
+    weights = fit(model, held, TrainingPlan.regularisation)
+    return [judging.figures(data, model, weights)]
+
+
+def share_of_the_positive(data, seed):
+    """Return the share of the held-out records with label 1: what guessing finds."""
+    _, labels = datasets.load(data).judged
+    return [{"share": float((labels > 0).mean())}]
+
+
+# Other runs
+
+
+def of_demo(job, seed):
+    """Run a job of `tern demo` on simulated boards; return the share of the warned that were late.
+
+    job: its name, or "" for the model without privacy.
+    """
+    dataset = datasets.load(jobs.DATASET)
+    if not job:
+        weights = optimum(MODELS[jobs.MODEL], dataset, TrainingPlan.regularisation)
+        return [{"warned": jobs.Quality.of(dataset, weights).warned}]
+    (found,) = (each for each in jobs.JOBS if each.name == job)
+    boards = found.options["fleet"].partition(":")[2]
+    devices = boards if "records" in found.options else found.options["reports"]
+    named = {**found.options, "fleet": f"simulated:{devices}", "seed": seed}
+    options = RunOptions.parse(found.learner, named, algorithms_of("train"))
+    learner = make_learner(options, population(fleet.parse(options.fleet), None, None))
+    weights = simulate(learner, seed).weights
+    return [{"warned": jobs.Quality.of(dataset, weights).warned}]
+
+
+def of_years(data, every, run_epsilon, devices, seed):
+    """Train for a year, in which every device answers each round; return the figures of the model.
+
+    Fewer reports with a larger epsilon and the same noise stand for those of the year. every: the
+    time between two rounds, such as "1d". run_epsilon: of all reports at delta 1e-6, in rho.
+    """
+    dataset, model = records.load(data)
+    year = RoundsForYears(years=1, every=every, run_epsilon=run_epsilon)
+    equivalent = year.fewer_equivalent_reports(dataset, model, devices)
+    learner = sgd(
+        dataset,
+        equivalent.count,
+        seed,
+        clients=devices,
+        group=0,
+        model=model,
+        epsilon=equivalent.epsilon,
+    )
+    return [simulate(learner, seed).figures()]
+
+
+@cache
+def epsilon_toward_server(devices):
+    """Return the epsilon of a report that --toward-server 1 chooses. devices: of each site."""
+    from terngateway import experiment as gateways  # here, as tern works without the package
+
+    return f"{gateways.chosen(devices):.3g}"
+
+
+def behind_gateways(data, devices, toward_server, seed):
+    """Train with the devices of three sites; return the figures of the model.
+
+    devices: of each site. toward_server: whether epsilon 1 limits what the counts of a site tell,
+    over 20 rounds. Otherwise it is the epsilon of a report, and each device sends one.
+    """
+    from terngateway import experiment as gateways
+
+    dataset, model = records.load(data)
+    clients = gateways.SITES * devices
+    if toward_server:
+        epsilon = epsilon_toward_server(devices)
+        options = FedSGD.Options(rounds=gateways.ROUNDS, seed=seed, model=model, epsilon=epsilon)
+        learner = FedSGD(options, Population(clients=clients), dataset)
+    else:
+        learner = default(dataset, clients, seed, model, "1")
+    return [simulate(learner, seed).figures()]
+
+
+def of_scores(train_options, epsilon, models, devices, seed):
+    """Train a model on digits, and score it after several of its rounds by reports of devices.
+
+    train_options: of `ternhost.FedSGD`, as pairs. epsilon: that of a report about a model. models:
+    how many are scored. devices: how many report about each. The figures of the first model end in
+    _1, and so on; they are the round, the loss, and the score with and without noise.
+    """
+    figures = {}
+    with TemporaryDirectory(prefix="tern-measure-") as folder:
+        learner = ternhost.FedSGD(**dict(train_options), seed=seed)
+        simulated = ternhost.Simulated(learner.reports)
+        ternhost.train(learner, simulated, name="first", directory=folder)
+        options = Infer.Options(
+            data=learner.data,
+            classifier=Path(folder) / "first",
+            score_rounds=models,
+            epsilon=epsilon,
+            seed=seed,
+        )
+        inference = Infer(options, Population(clients=devices))
+        for number, _ in enumerate(rounds(inference, fleet_of(inference, seed)), start=1):
+            for name, value in inference.figures().items():
+                figures[f"{name}_{number}"] = value
+    return [figures]
+
+
+# Activities: the people of examples/activity
+
+
+def lived(person, day, bouts):
+    """Return the features (n x 13, Q1.14) and the activities of the windows of a simulated day."""
+    window = Window(128, hop=64)
+    row = array("h", bytes(2 * window.d))
+    labels, rows = [], []
+    for activity in windows(Person(person, day), window, row, bouts):
+        labels.append(activity)
+        rows.append(list(row))
+    return np.array(rows, np.int16), np.array(labels, np.int16)
+
+
+@lru_cache(maxsize=2)
+def people(first, count, training_windows, judged_windows):
+    """Return the data set of people, each of whom owns the windows of a day.
+
+    first: the number of the first one. training_windows: of each person, which the board holds.
+    judged_windows: of each person on another day, which judge the model.
+    """
+    features, labels, owners, held_out = [], [], [], []
+    for number in range(count):
+        for day, most in ((DAYS_OF_TRAINING, training_windows), (DAY_OF_JUDGING, judged_windows)):
+            of_day, activities = lived(first + number, day, -(-most // BOUT))
+            features.append(of_day[:most])
+            labels.append(activities[:most])
+            owners.append(np.full(len(of_day[:most]), number))
+            held_out.append(np.full(len(of_day[:most]), day == DAY_OF_JUDGING))
+    matrix = np.concatenate(features)
+    return Dataset(
+        name="activities",
+        task=MULTICLASS,
+        feature_names=("constant", *(f"x{i}" for i in range(1, matrix.shape[1]))),
+        features=matrix,
+        labels=np.concatenate(labels),
+        held_out=np.concatenate(held_out),
+        classes=ACTIVITIES,
+        owners=np.concatenate(owners).astype(np.int64),
+        owner_names=tuple(f"person {number}" for number in range(count)),
+    )
+
+
+def of_wearers_minutes(cases, budgets, seed):
+    """Train with twenty people as examples/activity does; return the accuracies on another day.
+
+    Each seed has other people. cases: pairs of how many windows each board keeps, and how many in a
+    row are protected. budgets: the epsilons of all reports at delta 1e-6. The name of a figure is
+    accuracy, the case and the budget, as in accuracy_640_47_4.
+    """
+    twenty = 20
+    most_windows = max(windows_of_board for windows_of_board, _unit in cases)
+    data = people(1 + twenty * seed, twenty, most_windows, 600)
+    figures = {}
+    for windows_of_board, unit in cases:
+        held = first_windows(data, windows_of_board)
+        for budget in budgets:
+            options = FedSum.Options(
+                model="softmax",
+                records=windows_of_board,
+                unit=unit,
+                run_epsilon=budget,
+                seed=seed,
+            )
+            learner = simulate(FedSum(options, Population(clients=twenty), held), seed)
+            figures[f"accuracy_{windows_of_board}_{unit}_{budget}"] = learner.figures()["accuracy"]
+    return [figures]
+
+
+def first_windows(data, most):
+    """Return a data set of people in which each of them holds only the first windows of a day."""
+    is_kept = data.held_out.copy()
+    for owner in range(len(data.owner_names)):
+        of_owner = np.flatnonzero((data.owners == owner) & ~data.held_out)
+        is_kept[of_owner[:most]] = True
+    return replace(
+        data,
+        features=data.features[is_kept],
+        labels=data.labels[is_kept],
+        held_out=data.held_out[is_kept],
+        owners=data.owners[is_kept],
+    )
+
+
+def of_wearers(count, windows_of_board, epsilon, seed):
+    """Train from one report of each of many people; return the accuracy on another day.
+
+    All seeds have the same people. A report protects all windows of a board. Each round asks 20.
+    """
+    data = people(1, count, windows_of_board, BOUT)
+    options = FedSGD.Options(
+        model="softmax",
+        epsilon=epsilon,
+        batch=32,
+        clip="5",
+        group=20,
+        reports=count,
+        seed=seed,
+    )
+    return [simulate(FedSGD(options, Population(clients=count), data), seed).figures()]
