@@ -330,3 +330,22 @@ def test_devices_report_probabilities_without_the_threshold(here):
     result = train(threshold=0.2)
     of_label_1 = asked_parameters(result, "vector")[result.weights.size :]
     assert of_label_1 == pytest.approx(result.weights)
+
+
+WORSE = "probabilities are worse than the class shares"
+
+
+def summary_of_log_loss(above_class_shares):
+    """The lines of a result with a good accuracy, whose log-loss is so far above the class shares."""
+    result = train()
+    good = {"accuracy": 0.95, "accuracy_interval": [0.9, 0.97]}
+    log_loss = result.figures["log_loss_baseline"] + above_class_shares
+    return "\n".join(FedSGD.summary(dict(result) | good | {"log_loss": log_loss}))
+
+
+def test_a_result_says_that_probabilities_are_worse_than_the_class_shares(here):
+    assert WORSE in summary_of_log_loss(0.01)
+
+
+def test_a_result_does_not_say_so_of_better_probabilities(here):
+    assert WORSE not in summary_of_log_loss(-0.01)

@@ -487,7 +487,21 @@ def _metric_lines(result: Mapping[str, Any]) -> list[str]:
             f"privacy {result[f'{measure}_optimum']:.4f}, "
             f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
         )
-    return [*lines, *_unit_lines(result), *_chance_lines(result)]
+    chance_lines = _chance_lines(result)
+    if not chance_lines:
+        chance_lines = _bad_probability_lines(result)
+    return [*lines, *_unit_lines(result), *chance_lines]
+
+
+def _bad_probability_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a line that says that the model's probabilities are worse than the class shares.
+
+    That a model has a good AUC or accuracy does not tell it. There is no line if they are better.
+    """
+    has_probabilities = judging.LOG_LOSS in result["measures"]
+    if not has_probabilities or result["log_loss"] <= result["log_loss_baseline"]:
+        return []
+    return ["  its probabilities are worse than the class shares: do not rely on them"]
 
 
 def _decision_lines(result: Mapping[str, Any]) -> list[str]:
