@@ -40,6 +40,7 @@ MEASURED = json.loads((ROOT / "docs/measured.json").read_text())
 OF_EVERY_COMMAND = {everywhere.JSON, everywhere.QUIET, everywhere.WITH}
 # The pages name these options of other programs.
 OTHERS = {"--dry", "--seeds", "--no-deps", "--target", "--exhaustive", "--check", "--random"}
+OTHERS |= {"--set", "--table", "--write"}  # of python -m foreign
 
 
 def name(path):
