@@ -149,6 +149,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
     parser.add_argument("--output", type=Path, default=FOLDER, help="keeps finished runs")
     args = parser.parse_args()
+    if args.write and args.set:
+        parser.error("--write needs all sets, so that no row of a table is lost: leave out --set")
     names = args.set or list(SETS)
     with Progress("foreign") as progress:
         for name in names:
