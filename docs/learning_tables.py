@@ -277,27 +277,42 @@ def lives():
 
 
 def twenty_boards():
-    data, fleet = "--data flights-planned", "--fleet simulated:20"
+    data, fleet = "flights-planned", "--fleet simulated:20"
+    of_boards = f"train --data {data} {fleet} --records 500 --unit record"
+    epsilons = ("1", "4")
+
+    def both(run, arguments, **options):
+        """Return the AUC and the log-loss of the same run."""
+        return [Figure(name, run, arguments, 4, **options) for name in (AUC, LOG_LOSS)]
+
     rows = []
     for words, more in (
         ("a record", ""),
-        ("a record, without public rows (`--public none`)", "--public none"),
-        ("a record, with 2,000 public rows (`--public 2000`)", "--public 2000"),
+        ("a record, without public rows (`--public none`)", " --public none"),
+        ("a record, with 2,000 public rows (`--public 2000`)", " --public 2000"),
     ):
         figures = []
-        for epsilon in ("1", "4"):
-            command = f"train {data} {fleet} --records 500 --unit record --run-epsilon {epsilon}"
-            figures.append(of_command(f"{command} {more}".strip(), AUC, digits=4))
+        for epsilon in epsilons:
+            command = f"{of_boards} --run-epsilon {epsilon}{more}"
+            figures += both(runs.of_command, (("command", command),))
         rows.append((words, *figures))
-    boards = f"train {data} {fleet} --records 500 --unit record --public none"
-    same = Figure(AUC, runs.without_privacy_on_boards, (("command", boards),), digits=4)
-    device = [of_simulated("", "flights-planned", 20, each, digits=4) for each in ("1", "4")]
-    rows += [
-        ("nothing: the same records without privacy", same, same),
-        ("the whole device, one report of each", *device),
-        ("everything: guessing", "0.5000", "0.5000"),
-    ]
-    headings = ("what is protected, and how", "AUC at epsilon 1", "AUC at epsilon 4")
+
+    figures = []
+    for epsilon in epsilons:
+        for name in (AUC, LOG_LOSS):
+            figures.append(of_simulated("", data, 20, epsilon, name=name, digits=4))
+    rows.append(("the whole device, one report of each", *figures))
+    same = both(runs.without_privacy_on_boards, (("command", f"{of_boards} --public none"),))
+    rows.append(("nothing: the same records without privacy", *same, *same))
+    guessing = both(runs.without_features, (("data", data),), is_fixed=True)
+    rows.append(("everything: guessing, by the shares of the classes", *guessing, *guessing))
+    headings = (
+        "what is protected, and how",
+        "AUC at epsilon 1",
+        "log-loss at epsilon 1",
+        "AUC at epsilon 4",
+        "log-loss at epsilon 4",
+    )
     return LearningTable(headings, tuple(rows))
 
 

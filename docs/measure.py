@@ -143,6 +143,8 @@ def main():
     )
     parser.add_argument("--dry", action="store_true", help="print the tables, and write no file")
     args = parser.parse_args()
+    if args.seeds < 2:
+        parser.error("--seeds must be 2 or more, as a single run has no standard error")
     unknown = [name for name in args.table if name not in TABLES]
     if unknown:
         parser.error(f"no table is named {', '.join(unknown)}; there are: {', '.join(TABLES)}")

@@ -109,6 +109,12 @@ def without_privacy(data, seed):
     return [optimal_figures(dataset, model)]
 
 
+def without_features(data, seed):
+    """Return the figures of the answer that knows only the shares of the classes."""
+    dataset, model = records.load(data)
+    return [judging.baselines(dataset, MODELS[model])]
+
+
 def without_privacy_on_boards(command, seed):
     """Return the figures of the model without privacy, from the records of the boards of a command.
 
