@@ -2,14 +2,19 @@
 chosen.
 """
 
+import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
-from simulating import begin, finished, fleet_of, rounds
+from simulating import ask, begin, finished, fleet_of, rounds
 
-from tern.wire import LOGISTIC, VALUES
+from tern.fixed import ONE
+from tern.wire import ERR_MODEL, LOGISTIC, VALUES
+from ternhost import datasets
+from ternhost.count.rounds import Refusal
 from ternhost.errors import UsageError
 from ternhost.learn import choice
 from ternhost.learn.base import Population, algorithms_of
@@ -39,7 +44,7 @@ def devices_of_rounds(learner):
 def test_each_device_is_asked_once_and_a_good_model_is_learned():
     learner = begin("direct", **SMALL)
     devices = devices_of_rounds(learner)
-    assert sorted(devices[LOGISTIC]) == list(range(1, 6001))
+    assert sorted(devices[LOGISTIC] + devices[VALUES]) == list(range(1, 6001))
     assert learner.figures()["accuracy"] > 0.82
 
 
@@ -54,7 +59,7 @@ def test_the_second_half_is_asked_at_the_model_of_the_first_if_that_is_clear(eps
     for result in rounds(learner, fleet_of(learner)):
         (cohort, *_) = result.cohorts
         asked_at_a_model.append(np.any(cohort.question.parameters))
-    assert asked_at_a_model == [False, is_clear]
+    assert asked_at_a_model == [False, False, is_clear]
 
 
 def test_without_public_rows_a_share_of_the_devices_tells_of_features():
@@ -63,6 +68,95 @@ def test_without_public_rows_a_share_of_the_devices_tells_of_features():
     assert sorted(devices[LOGISTIC] + devices[VALUES]) == list(range(1, 6001))
     assert len(devices[VALUES]) == pytest.approx(0.2 * 6000, rel=0.15)
     assert learner.figures()["accuracy"] > 0.8
+
+
+# Public rows that do not suit
+
+
+@pytest.fixture
+def rows_in_another_unit(here):
+    """A file of public rows whose features are a fifth of those of the records."""
+    data = datasets.load(SMALL["data"])
+    rows = data.features[data.public] / ONE
+    rows[:, 1:] /= 5
+    np.savetxt("fifth.csv", rows, "%.6f", delimiter=",")
+    return "fifth.csv"
+
+
+def test_rows_in_another_unit_are_dropped_and_the_result_tells_it(rows_in_another_unit):
+    learner = finished(begin("direct", **SMALL, public=rows_in_another_unit))
+    rows = learner.result([])["public_rows"]
+    assert not rows["suited"]
+    assert rows["dropped"] is not None
+    assert rows["distance"] > 0.1
+
+
+def test_right_rows_are_kept_and_the_result_tells_it():
+    rows = finished(begin("direct", **SMALL)).result([])["public_rows"]
+    assert rows["suited"]
+    assert rows["dropped"] is None
+    assert rows["distance"] < 0.02
+
+
+def test_only_a_twelfth_of_the_devices_tell_of_features_where_the_rows_are_right():
+    """They check the rows in the first half of the run, in which a share of .15 reports them."""
+    devices = devices_of_rounds(begin("direct", **SMALL))
+    assert 0 < len(devices[VALUES]) < 6000 / 12
+
+
+def test_after_wrong_rows_a_share_of_the_devices_tells_of_features(rows_in_another_unit):
+    learner = begin("direct", **SMALL, public=rows_in_another_unit)
+    devices = devices_of_rounds(learner)
+    assert sorted(devices[LOGISTIC] + devices[VALUES]) == list(range(1, 6001))
+    assert len(devices[VALUES]) == pytest.approx(0.15 * 6000, rel=0.15)
+
+
+def test_wrong_rows_do_not_make_the_model_worse_than_none(rows_in_another_unit):
+    """The log-loss of a run differs by the noise of the reports, so that four runs are compared."""
+    with_wrong_rows, without_rows = [], []
+    for seed in range(4):
+        options = {**SMALL, "seed": seed}
+        wrong = finished(begin("direct", **options, public=rows_in_another_unit))
+        without = finished(begin("direct", **options, moments=0.15))
+        with_wrong_rows.append(wrong.figures()["log_loss"])
+        without_rows.append(without.figures()["log_loss"])
+    assert np.mean(with_wrong_rows) < np.mean(without_rows) + 0.03
+
+
+def test_rows_of_another_part_of_the_population_are_dropped(here):
+    """Of these rows the first feature is positive, so that their gradients show nothing odd."""
+    data = datasets.load(SMALL["data"])
+    rows = data.features[data.training] / ONE
+    np.savetxt("part.csv", rows[rows[:, 1] > 0][:1000], "%.6f", delimiter=",")
+    options = {**SMALL, "reports": 20_000, "public": "part.csv"}
+    assert finished(begin("direct", **options)).result([])["public_rows"]["dropped"] == 1
+
+
+def test_boards_need_the_module_for_features_also_with_public_rows():
+    """Rows that turn out not to suit are replaced by what the boards tell of their features."""
+    assert "collect" in begin("direct", **SMALL).modules
+
+
+def test_devices_that_lack_the_module_for_features_are_asked_for_gradients_alone(
+    rows_in_another_unit,
+):
+    learner = begin("direct", **SMALL, public=rows_in_another_unit)
+    driver = fleet_of(learner)
+    result = ask(driver, learner.cohorts(driver.devices))
+    cohorts = []
+    for cohort in result.cohorts:
+        if cohort.question.model == VALUES:
+            cohort = replace(cohort, reports=0)
+        cohorts.append(cohort)
+    refusals = {1: Refusal(1, result.number, ERR_MODEL, 0)}
+    learner.learn(replace(result, cohorts=cohorts, refusals=refusals), driver.devices)
+
+    models = [question.model for question, _ in learner.cohorts(driver.devices)]
+    assert models == [LOGISTIC]
+    assert learner.result([])["public_rows"]["features_refused"]
+
+
+# Descent
 
 
 def test_the_second_half_goes_on_by_descent_where_the_rows_limit_the_model():
@@ -103,6 +197,23 @@ def test_a_stopped_run_goes_on_from_its_state(more):
         assert np.array_equal(restored.weights, parts.weights)
 
     assert np.array_equal(whole.weights, parts.weights)
+
+
+def test_a_stopped_run_that_has_dropped_its_rows_goes_on_without_them(rows_in_another_unit):
+    options = {**SMALL, "public": rows_in_another_unit}
+    whole = begin("direct", **options)
+    driver = fleet_of(whole)
+    number = 0
+    while not whole.done:
+        stopped = begin("direct", **options)
+        stopped.restore(json.loads(json.dumps(whole.state())))
+        number += 1
+        result = ask(driver, whole.cohorts(driver.devices), number)
+        for learner in (whole, stopped):
+            learner.learn(result, driver.devices)
+        assert stopped.state() == whole.state()
+        assert stopped.rounds == whole.rounds
+    assert whole.rounds > 3
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tern.wire import LOGISTIC
-from ternhost.learn.observations import DIRECTION, Observation, Observations, made_up
+from ternhost.learn.observations import DIRECTION, Observation, Observations, distance, made_up
 
 D = 6
 TRUE = np.array([0.5, -1.5, 1.0, 0.0, 0.7, -0.4])
@@ -96,6 +96,43 @@ def test_a_model_moves_against_the_gradient_where_the_rows_do_not_suit(contradic
 def test_the_next_question_is_at_the_model_0_where_the_rows_do_not_suit(contradicted):
     weights, _ = contradicted.question()
     assert np.array_equal(weights, np.zeros(D))
+
+
+def direction_of(x, variance):
+    """What devices with these features report of their mean direction, but for the noise."""
+    mean = (x / np.linalg.norm(x, axis=1)[:, None]).mean(axis=0)
+    return Observation(np.zeros(D), mean, variance, radius=1.0)
+
+
+@pytest.mark.parametrize(
+    ("spread", "is_far"), [(1, False), (0.2, True), (0, True)], ids=["right", "fifth", "zeros"]
+)
+def test_the_direction_of_features_shows_in_which_unit_rows_are(spread, is_far):
+    public = rows(1000, seed=3)
+    public[:, 1:] *= spread
+    features = direction_of(rows(4000), variance=1e-3)
+    # The variance is that of noise, of which this mean has none.
+    assert distance(public, features).is_far == is_far
+
+
+def test_the_direction_of_features_shows_rows_of_another_part_of_the_population():
+    public = rows(4000, seed=3)
+    public = public[public[:, 1] > 0.3]
+    assert distance(public, direction_of(rows(4000), variance=1e-3)).is_far
+
+
+def test_a_direction_that_is_hardly_known_speaks_against_no_rows():
+    zeros = np.tile(np.eye(D)[0], (100, 1))
+    assert not distance(zeros, direction_of(rows(4000), variance=0.1)).is_far
+
+
+def test_answers_to_the_same_question_are_joined_whatever_was_asked_between():
+    x = rows(1000)
+    mine = Observations(LOGISTIC, x)
+    for tau in (None, 0.1, None):
+        mine.add(answer(x, noise=0.01, tau=tau))
+    variances = [variance for _, _, variance, _, _ in mine.state()["seen"]]
+    assert variances == pytest.approx([0.01**2 / 2, 0.01**2])
 
 
 @pytest.fixture

@@ -9,19 +9,25 @@ one coordinate of it, whichever promises the smaller error.
 Without public rows, a share of the devices report the direction of their features instead, and
 nothing of the label. Made-up rows of that mean direction stand for the population.
 
+Public rows may be of another population, or in another unit. So in the first rounds a share of the
+devices report the direction of their features, too. If it is not that of the rows, or if the first
+gradient contradicts the rows, the run goes on as without public rows, with the devices that have not
+been asked. The gradients that have been observed stay.
+
 The model is as good as the rows. Where the answers are so clear that this shows, the second half of
 the devices go on by descent, which needs no rows: a `FedSGD` that begins at the model so far.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tern.wire import LOGISTIC, VALUES
+from tern.wire import ERR_MODEL, LOGISTIC, VALUES
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset
@@ -39,7 +45,14 @@ from ternhost.learn.devices import Devices, take
 from ternhost.learn.estimate import Estimate
 from ternhost.learn.fedsgd import FedSGD, rounds_by_tau
 from ternhost.learn.learning import Learning, LearningOptions, to_learn
-from ternhost.learn.observations import DIRECTION, Observation, Observations, made_up
+from ternhost.learn.observations import (
+    DIRECTION,
+    Distance,
+    Observation,
+    Observations,
+    distance,
+    made_up,
+)
 from ternhost.learn.parameters import Floats, quantise, reading_state
 from ternhost.options import names_of, require
 from ternhost.privacy import certify, projection
@@ -47,8 +60,10 @@ from ternhost.text import clipped, counted
 
 _REPORTS = 20_000
 _MOMENTS = 0.15  # share of the devices that report features, without public rows
-_ROUNDS = 2  # with public rows
-_ROUNDS_WITHOUT_ROWS = 6
+_PARTS = 6  # of the devices, of which each round asks one without public rows
+_PARTS_WITH_ROWS = (1, 2, 3)  # how many of them each round asks with public rows
+_ROUNDS_WITHOUT_FEATURES = 2  # if nothing is known of the features, nor asked
+_ROUNDS_OF_CHECKS = 2  # the first ones, in which public rows are checked
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _MISFIT = 3.0  # beyond this, public rows are of another population
 _THEN = ("auto", FedSGD.name, "none")
@@ -56,6 +71,13 @@ _THEN = ("auto", FedSGD.name, "none")
 # `signal_to_noise`.
 _LIMITED = 30.0
 _CLEAR = 40.0
+
+
+class DroppedRows(NamedTuple):
+    """Public rows that did not suit."""
+
+    round: int  # how many rounds had ended when that showed
+    misfit: float  # of the first gradient at that time (`Observations`)
 
 
 @dataclass(frozen=True)
@@ -127,11 +149,13 @@ class Direct(Learning):
 
         # The rows, and what has been learned so far.
         self._public = self._public_rows()
-        self._observations = self._empty_observations(None)
+        self._dropped: DroppedRows | None = None  # public rows that did not suit
         self._features: Observation | None = None  # the mean direction of the features
+        self._features_are_refused = False  # no device that was asked for its features answered
+        self._round = 0  # how many have ended
+        self._observations = self._empty_observations(None)
         self._model = self._observations.weights
         self._descent: FedSGD | None = None  # by which the second half of the devices goes on
-        self._round = 0  # how many have ended
 
         # The plan, for as many reports as are expected.
         self.holdings = self._training_records(reserved=self._public.reserved)
@@ -191,28 +215,66 @@ class Direct(Learning):
                 "--then needs two devices or more: one half descends", "leave out --then"
             )
         self.reports = self.clients = expected
-        rounds = _ROUNDS_WITHOUT_ROWS  # more, as devices have to report their features, too
-        if self._feature_share == 0:
-            rounds = _ROUNDS
-        self.rounds = min(rounds, expected)
+        self.rounds = len(self._parts_asked) - 1
+
+    @property
+    def _parts_asked(self) -> tuple[int, ...]:
+        """How many parts of the devices have been asked before each round, and after the last.
+
+        All parts are of equal size. With public rows the first round is short: it shows whether
+        they suit the population. If they do not, the run goes on as without public rows.
+        """
+        assert self.reports is not None
+        if self._public.rows is None and self.options.moments == 0:
+            return tuple(range(min(_ROUNDS_WITHOUT_FEATURES, self.reports) + 1))
+        parts = min(_PARTS, self.reports)
+        if self._public.rows is None or parts < _PARTS:
+            return tuple(range(parts + 1))
+        with_rows = (0, *itertools.accumulate(_PARTS_WITH_ROWS))
+        if self._dropped is None:
+            return with_rows
+        until_dropped = with_rows[: self._dropped.round + 1]
+        return (*until_dropped, *range(until_dropped[-1] + 1, parts + 1))
 
     def _modules(self) -> tuple[str, ...]:
         """Return the modules of the device library that the questions need on boards."""
-        modules = []
+        modules = ["projection"]
+        # With public rows, too: features check them, and take their place if they do not suit.
         if self._feature_share > 0:
             modules.append("collect")
-        if self._range is None:
-            modules.append("projection")
         return tuple(modules)
 
     @property
     def _feature_share(self) -> float:
-        """The share of the devices that report their features instead of their gradients."""
-        if self._public.rows is not None:
+        """The share of the next devices that report their features instead of their gradients.
+
+        With public rows, features are only needed to check the rows, until that is done.
+        """
+        if self._features_are_refused:
+            return 0.0
+        if self._rows is not None and not self._needs_features:
             return 0.0
         if self.options.moments is None:
             return _MOMENTS
         return float(self.options.moments)
+
+    @property
+    def _rows(self) -> Floats | None:
+        """The public rows, unless they did not suit; None: there are none."""
+        if self._dropped:
+            return None
+        return self._public.rows
+
+    @property
+    def _needs_features(self) -> bool:
+        """Whether the check of the public rows needs reports about features in the next round."""
+        is_known_well = self._distance is not None and self._distance.is_precise
+        return self._is_checking_rows and not is_known_well
+
+    @property
+    def _is_checking_rows(self) -> bool:
+        """Whether the next round serves to check public rows."""
+        return self._rows is not None and self._round < _ROUNDS_OF_CHECKS
 
     def _empty_observations(self, features: Observation | None) -> Observations:
         """Return observations without any answer, with rows that stand for the population.
@@ -223,8 +285,8 @@ class Direct(Learning):
         features: the mean direction x / |x| of the devices' features, as far as they have reported
             it; None: nothing is known, and made-up features have the mean 0.
         """
-        if self._public.rows is not None:
-            return Observations(LOGISTIC, self._public.rows)
+        if self._rows is not None:
+            return Observations(LOGISTIC, self._rows)
         direction = None
         if features is not None:
             # The estimator of James and Stein (1961) shrinks all values but the constant's, which
@@ -343,7 +405,10 @@ class Direct(Learning):
         reports_features = kind_of_report == 1
 
         cohorts: list[Cohort] = []
-        for members in by_class(self.designs, group[~reports_features], seed):
+        designs = self._vector_designs
+        if self._range_of_coordinates is not None:
+            designs = self.designs
+        for members in by_class(designs, group[~reports_features], seed):
             cohorts.append((self.question_for(members.design), members.devices))
         for members in by_class(self._vector_designs, group[reports_features], seed):
             cohorts.append((self._feature_question(members.design), members.devices))
@@ -367,9 +432,20 @@ class Direct(Learning):
 
     def _asked_by(self, rounds: int) -> int:
         """Return how many clients have been asked after so many rounds."""
-        assert self.rounds is not None
         assert self.reports is not None
-        return self.reports * rounds // self.rounds
+        parts = self._parts_asked
+        return self.reports * parts[rounds] // parts[-1]
+
+    @property
+    def _range_of_coordinates(self) -> int | None:
+        """The r by which devices clip coordinates in the next round to +-2**-r; None: no coordinates.
+
+        Public rows tell whether coordinates are better than whole gradients, and by which range. So
+        the first round, which shows whether they suit, asks for whole gradients.
+        """
+        if self._rows is None or self._round == 0:
+            return None
+        return self._range
 
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for their gradients at the model so far.
@@ -379,10 +455,9 @@ class Direct(Learning):
 
         design: the design of the reports of this class.
         """
-        weights, radius = self._observations.question()
-        range_ = (
-            self._range
-        )  # r: devices clip each value to +-2**-r; None: they clip whole gradients
+        weights, radius = self._observations.question(at_zero=self._is_checking_rows)
+        # r: devices clip each value to +-2**-r; None: they clip whole gradients
+        range_ = self._range_of_coordinates
         if range_ is None:  # then the card depends on the radius, the norm to which they clip
             design, range_ = projections.with_radius(design, self.d, radius)
         # Weights are carried as integers: mantissas with an exponent that all of them share.
@@ -440,10 +515,14 @@ class Direct(Learning):
                 gradient_cohorts.append(cohort)
         if feature_cohorts:
             self._learn_features(feature_cohorts)
+        elif _lacks_features(result):
+            self._features_are_refused = True
         if gradient_cohorts:
             observation, means = observation_of(gradient_cohorts)
             self.last_gradient = {"round": result.number, **means.summary()}
             self._observations.add(observation)
+        if self._rows is not None and not self._rows_suit:
+            self._drop_rows()
 
         has_answers = bool(feature_cohorts or gradient_cohorts)
         has_gradients = self.last_gradient is not None  # of this or an earlier round
@@ -468,10 +547,38 @@ class Direct(Learning):
         if joined is None:  # it is the first one, or was clipped in another way
             joined = observation
         self._features = joined
-        # The state has the observed gradients, and not the rows.
+        if self._rows is None:
+            # The state has the observed gradients, and not the rows.
+            state = self._observations.state()
+            self._observations = self._empty_observations(self._features)
+            self._observations.restore(state)
+
+    # Public rows that do not suit
+
+    @property
+    def _distance(self) -> Distance | None:
+        """How far the public rows are from the devices' features; None: these are unknown."""
+        if self._public.rows is None or self._features is None:
+            return None
+        return distance(self._public.rows, self._features)
+
+    @property
+    def _rows_suit(self) -> bool:
+        """Whether the public rows are of the devices' population, by gradients and by features."""
+        is_far = self._distance is not None and self._distance.is_far
+        return self._observations.rows_suit and not is_far
+
+    def _drop_rows(self) -> None:
+        """Go on as a run without public rows does.
+
+        The gradients that have been observed are kept, but not the model that the rows gave.
+        """
+        self._dropped = DroppedRows(self._round, self._observations.misfit)
         state = self._observations.state()
         self._observations = self._empty_observations(self._features)
-        self._observations.restore(state)
+        self._observations.restore({**state, "weights": [0.0] * self.d})
+        if self.reports is not None:
+            self.rounds = len(self._parts_asked) - 1
 
     # Descent
 
@@ -533,13 +640,19 @@ class Direct(Learning):
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         features, descent = None, None
         if self._features:
-            # The mean direction of the features, and the variance of its noise.
-            features = [self._features.gradient.tolist(), self._features.variance]
+            # The mean direction, the variance of its noise, and how devices clipped features.
+            known = self._features
+            features = [known.gradient.tolist(), known.variance, known.radius, known.tau]
         if self._descent:
             descent = self._descent.state()
+        dropped = None
+        if self._dropped:
+            dropped = list(self._dropped)
         return {
             "round": self._round,
             "last": self.last_gradient,
+            "dropped": dropped,
+            "refused": self._features_are_refused,
             "features": features,
             "seen": self._observations.state(),
             "descent": descent,
@@ -550,18 +663,27 @@ class Direct(Learning):
         with reading_state("one answer of each device"):
             self._round = int(state["round"])
             self.last_gradient = state["last"]
-            if state["features"]:  # devices have reported them, where there are no public rows
-                direction, variance = state["features"]
-                # As in `_feature_question`: without weights, and clipped to the norm 1.
+            self._features_are_refused = bool(state["refused"])
+            self._dropped = None
+            if state["dropped"]:
+                round_, misfit = state["dropped"]
+                self._dropped = DroppedRows(int(round_), float(misfit))
+            if self.reports is not None:
+                self.rounds = len(self._parts_asked) - 1
+            self._features = None
+            if state["features"]:
+                direction, variance, radius, tau = state["features"]
                 self._features = Observation(
-                    weights=np.zeros(self.d),
+                    weights=np.zeros(self.d),  # features have none
                     gradient=np.array(direction, float),
                     variance=float(variance),
-                    radius=1.0,
+                    radius=radius,
+                    tau=tau,
                 )
-                self._observations = self._empty_observations(self._features)
+            self._observations = self._empty_observations(self._features)
             self._observations.restore(state["seen"])
             self._model = self._observations.lengthened()
+            self._descent = None
             if state["descent"]:  # a gradient descent had begun
                 self._descend().restore(state["descent"])
 
@@ -589,11 +711,7 @@ class Direct(Learning):
         observations, descent = self._observations, self._descent
         result = {
             **super().result(history),
-            "public_rows": {
-                "from": self._public.name,
-                "suited": observations.rows_suit,
-                "misfit": observations.misfit,
-            },
+            "public_rows": self._rows_in_result(),
             "weights_error": observations.deviations().tolist(),  # standard deviations
             "taus": {},  # how many rounds clipped values to which tau; only a descent does so
             "then": None,
@@ -607,6 +725,32 @@ class Direct(Learning):
             }
             result["last_gradient"] = descent.last_gradient
         return result
+
+    def _rows_in_result(self) -> dict[str, Any]:
+        """Return what the result tells of the public rows, for JSON.
+
+        - from: what they are, in words; empty if there are none
+        - suited: whether they were of the devices' population, as far as known
+        - misfit: of the first gradient; about 1 if the rows are right
+        - distance: how far the mean direction of the rows is from that of the devices' features,
+            squared; None if that is unknown
+        - dropped: after how many rounds the run went on without them; None if it did not
+        - features_refused: whether no device could report its features
+        """
+        suited, misfit, dropped = self._observations.rows_suit, self._observations.misfit, None
+        if self._dropped:
+            suited, misfit, dropped = False, self._dropped.misfit, self._dropped.round
+        squared_distance = None
+        if self._distance:
+            squared_distance = max(0.0, self._distance.squared)
+        return {
+            "from": self._public.name,
+            "suited": suited,
+            "misfit": misfit,
+            "distance": squared_distance,
+            "dropped": dropped,
+            "features_refused": self._features_are_refused,
+        }
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -627,7 +771,8 @@ def _rows_line(result: Mapping[str, Any]) -> str:
     """
     rows = result["public_rows"]
     name = rows["from"]
-    if not name and result["options"].get("moments") == 0:
+    refused = rows.get("features_refused", False)
+    if not name and (refused or result["options"].get("moments") == 0):
         return "without public rows: the features are taken for uncorrelated, with a mean of 0"
     if not name:
         return "without public rows: devices told the mean direction of their features"
@@ -637,12 +782,20 @@ def _rows_line(result: Mapping[str, Any]) -> str:
         misfit = f" (misfit {rows['misfit']:.1f}, where 1 is right)"
     if rows["suited"]:
         return f"the second moment of the features is that of {name}{misfit}"
-    if misfit:
-        return (
-            f"{name} are of another population than the devices' records{misfit}: "
-            "the model goes without them"
-        )
-    return f"{name} tell no more than uncorrelated features: the model goes without them"
+    instead = "devices told the mean direction of their features instead"
+    if refused:
+        instead = "no device could tell of its features, so these are taken for uncorrelated"
+    return f"{name} do not suit the devices' records{misfit}: {instead}"
+
+
+def _lacks_features(result: RoundResult) -> bool:
+    """Return whether devices were asked for their features, and lack the module that reports them.
+
+    result: the answers of a round, none of them about features.
+    """
+    were_asked = any(cohort.question.model == VALUES for cohort in result.cohorts)
+    codes = {refusal.code for refusal in result.refusals.values()}
+    return were_asked and ERR_MODEL in codes
 
 
 def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[float]) -> float:

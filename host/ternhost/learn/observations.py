@@ -41,6 +41,8 @@ _WHOLE = 0.6  # of the gradients at a fitted model, the share that is not clippe
 _DOUBT = 2.0  # logarithm of the odds against public rows from which they are left out
 _STEEP = 10.0  # variance of weights, more than any population has
 _TINY = 1e-12  # the least variance, or length
+_FAR = 0.01  # of |mean x / |x||**2, at most 1: the `Distance` from which rows are others
+_SIGNIFICANT = 3.0  # so many standard deviations a distance must be, too
 _MEAN = 0.9  # of |x|**2, the most that may be of the mean x
 
 
@@ -56,6 +58,11 @@ class Observation:
     variance: float  # of the noise of each value
     radius: float | None = None  # the l2 norm to which a device clipped its gradient; None: none
     tau: float | None = None  # the absolute size to which it clipped each value; None: none
+
+    @property
+    def clearness(self) -> float:
+        """The mean square of the gradient over the variance of its noise."""
+        return float(np.square(self.gradient).mean() / max(self.variance, _TINY))
 
     def clipped(self, gradients: Floats) -> Floats:
         """Clip gradients in the same way as the devices did: each value, or the whole vector.
@@ -88,6 +95,40 @@ class Observation:
         gradient = own_share * self.gradient + other_share * other.gradient
         # The variance of this mean is 1 / (1 / self.variance + 1 / other.variance).
         return replace(self, gradient=gradient, variance=own_share * self.variance)
+
+
+class Distance(NamedTuple):
+    """How far public rows are from the features of devices: in the mean of x / |x|, squared."""
+
+    squared: float  # without the noise of the devices' reports, so that it may be below 0
+    deviation: float  # of `squared` by that noise, if the rows are right
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether more reports about features would hardly show a smaller distance."""
+        return _SIGNIFICANT * self.deviation <= 2 * _FAR
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the rows are probably of another population."""
+        return self.squared > max(_FAR, _SIGNIFICANT * self.deviation)
+
+
+def distance(rows: Floats, features: Observation) -> Distance:
+    """Compare rows with the devices' features, by the mean of the directions x / |x|.
+
+    As the constant 1 is among the features, the mean shows their size, too.
+
+    rows: n x d, the constant first.
+    features: the mean direction that devices have reported (d), with noise.
+    """
+    directions = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    difference = directions.mean(axis=0) - features.gradient
+    noise = len(difference) * features.variance
+    return Distance(
+        squared=float(difference @ difference) - noise,
+        deviation=features.variance * math.sqrt(2 * len(difference)),
+    )
 
 
 class Expected(NamedTuple):
@@ -136,37 +177,42 @@ class Observations:
 
     @property
     def signal_to_noise(self) -> float:
-        """How clear the first gradient is: its mean square over the variance of its noise."""
-        first = self._answers[0]
-        mean_square = np.square(first.gradient).mean()
-        return float(mean_square / max(first.variance, _TINY))
+        """How clear the gradient at weights of 0 is: its mean square over its noise's variance."""
+        return max(answer.clearness for answer in self._answers_at_zero)
 
     @property
     def rows_error_over_noise(self) -> float:
         """How far the small number of rows, and not the noise of the answers, limits the fit.
 
-        It is a ratio of two variances of the first gradient: that of what the rows let one expect,
-        which is large if the rows are few, and that of the noise.
+        It is a ratio of two variances of the gradient at weights of 0: that of what the rows let
+        one expect, which is large if the rows are few, and that of the noise.
         """
-        first = self._answers[0]
-        variance_by_rows = self._expected(first, self.weights).variance
-        return variance_by_rows / max(first.variance, _TINY)
+        ratios = []
+        for answer in self._answers_at_zero:
+            variance_by_rows = self._expected(answer, self.weights).variance
+            ratios.append(variance_by_rows / max(answer.variance, _TINY))
+        return max(ratios)
+
+    @property
+    def _answers_at_zero(self) -> list[Observation]:
+        """The observations at weights of 0; they differ in how devices clipped gradients."""
+        return [answer for answer in self._answers if not answer.weights.any()]
 
     def add(self, answer: Observation) -> None:
-        """Add an observation; it is merged with the last one if both answer the same question.
+        """Add an observation; it is merged with an earlier one that answers the same question.
 
         They do if devices took gradients at the same weights, and clipped them in the same way.
         """
-        joined = None
-        if self._answers:
-            joined = self._answers[-1].joined(answer)
-        if joined:
-            self._answers[-1] = joined
+        for number, earlier in enumerate(self._answers):
+            joined = earlier.joined(answer)
+            if joined:
+                self._answers[number] = joined
+                break
         else:
+            number = len(self._answers)
             self._answers.append(answer)
 
-        first_has_changed = len(self._answers) == 1  # it is new, or more precise than before
-        if first_has_changed:  # it shows whether the rows are of the population of the devices
+        if number == 0:  # the first one shows whether the rows are of the devices' population
             self._judge_rows()
 
     # The fit
@@ -267,7 +313,7 @@ class Observations:
 
     # Questions
 
-    def question(self) -> tuple[Floats, float]:
+    def question(self, *, at_zero: bool = False) -> tuple[Floats, float]:
         """Choose at which weights devices compute gradients next, and to which norm they clip them.
 
         Gradients at the fitted model tell more than those at weights of 0, but only once the fit is
@@ -275,10 +321,11 @@ class Observations:
         left. At the fitted model the norm is such that a share _WHOLE of the gradients stays
         unclipped, as far as the rows, which stand for the devices' records, show it.
 
+        at_zero: whether to ask at weights of 0 in any case.
         Returns the weights (d) and the l2 norm.
         """
         is_fit_usable = bool(self._answers) and self.rows_suit and self.signal_to_noise >= SURE
-        if not is_fit_usable:
+        if at_zero or not is_fit_usable:
             return np.zeros_like(self.weights), DIRECTION
 
         means = self._means(self.weights)
@@ -349,7 +396,7 @@ class Observations:
         log_odds = by_rows.evidence - by_uncorrelated.evidence  # for the rows
         # How much evidence against the rows is needed. Clear answers have little noise, and no rows
         # explain them fully: so more is needed.
-        doubt = _DOUBT * (1 + self.signal_to_noise / SURE)
+        doubt = _DOUBT * (1 + first.clearness / SURE)
         if self._invented:  # made-up rows have no credit to begin with
             self.rows_suit = log_odds >= 0
         else:
