@@ -223,7 +223,8 @@ def decisions(
     true_classes = _class_numbers(z, labels)
     predicted_classes = _predicted_classes(z, threshold)
     names = dataset.classes or SIGNS
-    rarer = int(dataset.shares.argmin())
+    shares = dataset.shares
+    rarer = int(np.where(shares > 0, shares, np.inf).argmin())  # of the classes that records have
     is_rarer = true_classes == rarer
     is_predicted = predicted_classes == rarer
     found: dict[str, Any] = {
