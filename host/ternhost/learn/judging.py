@@ -223,8 +223,7 @@ def decisions(
     true_classes = _class_numbers(z, labels)
     predicted_classes = _predicted_classes(z, threshold)
     names = dataset.classes or SIGNS
-    shares = dataset.shares
-    rarer = int(np.where(shares > 0, shares, np.inf).argmin())  # of the classes that records have
+    rarer = rarest_class(dataset)
     is_rarer = true_classes == rarer
     is_predicted = predicted_classes == rarer
     found: dict[str, Any] = {
@@ -252,6 +251,12 @@ def decisions(
             if (true_classes == number).any() and not (predicted_classes == number).any()
         ]
     return found
+
+
+def rarest_class(dataset: Dataset) -> int:
+    """Return the number of the class that the fewest records to learn from have, but at least one."""
+    shares = dataset.shares
+    return int(np.where(shares > 0, shares, np.inf).argmin())
 
 
 def logit(threshold: float) -> float:

@@ -116,7 +116,7 @@ def rarest_class(data: Dataset) -> Row:
     """
     if data.task == REGRESSION:
         return {"rarest": None, "rarest_share": None}
-    number = int(data.shares.argmin())
+    number = judging.rarest_class(data)
     names = data.classes or judging.SIGNS
     return {"rarest": names[number], "rarest_share": float(data.shares[number])}
 
