@@ -112,6 +112,8 @@ class Descent:
     @property
     def model(self) -> Floats:
         """The model so far (a value for each weight)."""
+        if not self._survey.done:
+            return self._survey.weights_found
         return self._optimiser.model
 
     @property
