@@ -97,7 +97,8 @@ class FedSum(fedsum.Options):
     - run_epsilon: the epsilon, at `delta`, that the whole run spends
     - delta: of that epsilon
     - records: a public number that no device exceeds with its records
-    - public: rows of features that are nobody's secret, as of `Direct`; by default none
+    - public: rows of features that are nobody's secret, as of `Direct`, and with the same default;
+      fewer than 300 rows are not used by default
 
     Raises UsageError for values that make no sense, alone or together.
     """

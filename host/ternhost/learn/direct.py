@@ -184,8 +184,8 @@ class Direct(Learning):
         devices_report_features = self.options.moments is not None
         if not text:
             text = "none"
-            if self.dataset and not devices_report_features and len(self.dataset.public):
-                text = str(len(self.dataset.public))
+            if not devices_report_features:
+                text = public.declared(self.dataset)
         return public.parse(
             text, self.dataset, d=self.d, seed=self.options.seed, schema=self.schema
         )

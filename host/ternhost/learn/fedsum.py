@@ -30,7 +30,7 @@ from ternhost.learn.estimate import sums_of
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
 from ternhost.learn.owners import bound_note, bound_on_records
 from ternhost.learn.parameters import MODELS, Floats, quantise
-from ternhost.learn.refit import descent_for
+from ternhost.learn.refit import ENOUGH, Refit, descent_for
 from ternhost.learn.survey import PublicFacts
 from ternhost.options import Number, OptionGroup, require
 from ternhost.privacy import gaussian_curve, sums
@@ -119,7 +119,7 @@ class UnitOptions(OptionGroup):
 class Options(UnitOptions, ModelOptions):
     """Options of sums over units."""
 
-    public: str | int | Path = to_learn("", metavar=public.METAVAR, shown="none")
+    public: str | int | Path = to_learn("", metavar=public.METAVAR, shown="those of the data set")
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,18 @@ class FedSum(Learning):
         # Who reports, and which records each board holds, where tern hands them out.
         self.clients = population.known_clients
         feature_count = self.d // self.classes
-        public_rows = public.parse(
-            str(options.public),
+        # Those that the data set declares are taken unless the user names others, or none.
+        named_rows = str(options.public) or public.declared(
+            self.dataset, enough=max(ENOUGH, feature_count)
+        )
+        self._public = public.parse(
+            named_rows,
             self.dataset,
             d=feature_count,
             seed=options.seed,
             schema=self.schema,
         )
-        self.reserved = public_rows.reserved  # records of the data set that no board gets
+        self.reserved = self._public.reserved  # records of the data set that no board gets
         options = self._with_bound(options)
         self.options = options
         if self.dataset is not None and population.knows_records:
@@ -257,7 +261,7 @@ class FedSum(Learning):
             unit=self.unit or options.most_records,
             rho=self._budget / MICRO,
         )
-        self._descent = descent_for(facts, public_rows.rows)
+        self._descent = descent_for(facts, self._public.rows)
         self._plan_round()
 
     def _with_bound(self, options: Any) -> Any:
@@ -414,11 +418,24 @@ class FedSum(Learning):
         """
         return {
             **super().result(history),
+            "public_rows": self._rows_in_result(),
             "delta": self.delta,
             "rho": self._spent / MICRO,  # of one board, in all rounds
             "unit": self.unit,  # records that are protected together; 0: all of a device
             "taus": {},  # values are not clipped one by one, as in other algorithms
         }
+
+    def _rows_in_result(self) -> dict[str, Any]:
+        """Return what the public rows were, and whether they suited the records, for JSON.
+
+        "misfit" is about 1 for rows that suit; None if there are no rows, or too few to be used.
+        """
+        learner = self._descent
+        if isinstance(learner, Refit):
+            suited, misfit = learner.rows_suit, learner.misfit
+        else:
+            suited, misfit = False, None
+        return {"from": self._public.name, "suited": suited, "misfit": misfit}
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -426,4 +443,22 @@ class FedSum(Learning):
         lines = super().summary(result)
         sums_in_report = counted(result["k"] - 1, "sum")  # the tally is one of the k values
         lines[-1] = f"a report has {sums_in_report} and a tally, with discrete Gaussian noise"
+        rows_line = _rows_line(result["public_rows"])
+        if rows_line:
+            lines.insert(-1, rows_line)
         return lines
+
+
+def _rows_line(rows: Mapping[str, Any]) -> str:
+    """Return a line for people about the public rows of a result; empty if there were none."""
+    name = rows["from"]
+    if not name:
+        return ""
+    if rows["suited"]:
+        return f"the model was fitted with {name}"
+    if rows["misfit"] is None:
+        return f"{name} are of no use here: the model goes without them"
+    return (
+        f"{name} are of another population than the devices' records "
+        f"(misfit {rows['misfit']:.1f}, where 1 is right): the model goes without them"
+    )

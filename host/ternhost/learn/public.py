@@ -30,6 +30,16 @@ class PublicRows:
     name: str = ""  # in words
 
 
+def declared(dataset: Dataset | None, enough: int = 1) -> str:
+    """Return the value of --public for the rows that a data set declares to be public.
+
+    It is their number; "none" if there are fewer than `enough`, or if no data set is known.
+    """
+    if dataset is None or len(dataset.public) < enough:
+        return "none"
+    return str(len(dataset.public))
+
+
 def parse(
     text: str, dataset: Dataset | None, d: int, seed: int, schema: Schema | None = None
 ) -> PublicRows:

@@ -1,29 +1,40 @@
-"""Learning from sums in four rounds, with public rows: features of records without labels.
+"""Learning from sums in a few rounds, with public rows: features of records without labels.
 
-With the Hessian of public rows each noisy gradient is a linear observation of the optimum, and all
-observations are fitted together after every round. Rows of another population would ruin that. So a
-first round finds out, and if they do not fit, descent goes on without them.
+With public rows each noisy gradient is an equation of the optimum, and all of them are solved
+together after every round (`gradient_fit`). Rows of another population would ruin that. The first
+rounds are cheap, and if their gradients contradict the rows, a descent begins with the rest of the
+budget, as if there were no rows.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tern.wire import SVM
+from tern.wire import LINEAR, SVM
 from ternhost.learn.descent import Descent
-from ternhost.learn.observations import Observation, Observations
+from ternhost.learn.gradient_fit import GradientFit
+from ternhost.learn.observations import Observation
 from ternhost.learn.parameters import Floats, reading_state
 from ternhost.learn.radius import Radius
 from ternhost.learn.survey import PublicFacts
 
 ENOUGH = 300  # public rows, below which descent is the better learner
-_ROUNDS = 4
-_TYPICAL = 0.8  # the quantile of the norms of rows that the first radius is for
-_GUARD = 0.2  # the share of rho that the first round spends
-_CLIPPED = 0.25  # the share of units that should be clipped
-_UNSURE = 0.5  # the standard deviation of the logarithm of the first radius
+# The first rounds are cheap, since they show already if the rows are of another population.
+_LEAST_GUARD, _MOST_GUARD = 0.005, 0.05  # the share of rho of the first round
+_GUARD_NOISE = 0.05  # the length of the noise in its mean gradient, in radii
+_GROWTH = 3.0  # of the share, from each round to the next
+_LAST_ROUNDS = 3  # which share equally what is left
+_MOST_RHO = 19.0  # of a round, since a card costs at most 20
+# Where it is not known how clipping acts, hardly any units are to be clipped.
+_CLIPPED = 0.05  # the share of units
+_MOST_CLIPPED = 0.2  # that is taken to disturb a gradient
+_UNSURE = 1.0  # the standard deviation of the logarithm of their radius
+_TYPICAL = 0.95  # the quantile of the norms of rows
+_WIDE = 1.5  # a radius, in root mean squares of the norm of a gradient
+_RESIDUAL = 0.25  # of regression in the second round; in the first one it is at most 1
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
@@ -40,103 +51,213 @@ def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
 
 
 class Refit(Descent):
-    """Newton's method on all observations, shrunk by evidence."""
+    """Newton's method on all observations, shrunk by evidence; descent, if the rows do not suit."""
 
     def __init__(self, facts: PublicFacts, rows: Floats) -> None:
         """Prepare to fit the model with public rows, as long as these suit the population.
-
-        The first round finds that out. If they do not, the run goes on with gradient descent, of
-        the base class, for which more rounds are needed.
 
         facts: what everybody may know of the run.
         rows: features of records that are nobody's secret (n x features), as real numbers.
         """
         super().__init__(facts)
-        typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
-        first_radius = typical_norm * facts.residual * math.sqrt(facts.unit)
+        self._shares = self._shares_of_rho()
+        self.rounds = len(self._shares)
+        self._fit = GradientFit(facts.model, rows, facts.classes)
+        self._descent: Descent | None = None  # by which it goes on if the rows do not suit
+        self._spent = 0.0  # the share of rho that was spent before that descent
+        self._typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
+        self._mean_row = rows.mean(axis=0)
+        # A sum over the records of a unit may be clipped, and labels of regression may be
+        # anything: then rows do not show how clipping acts.
+        self._clipping_is_known = facts.model != LINEAR and facts.unit == 1
         most_radius = 2 * facts.unit * math.sqrt(facts.features)
-        self._radius_of_fit = Radius(first_radius, most_radius, _CLIPPED, _UNSURE)
-        self.rows_suit: bool = True  # whether they do, as far as known
-        self._observations = Observations(facts.model, rows, facts.classes)  # fit the model
-        self._rounds_of_descent = self.rounds  # as the base class planned; if rows do not suit
-        self.rounds = _ROUNDS
+        self._clip = Radius(self._radius_at_zero(), most_radius, _CLIPPED, _UNSURE)
+
+    @property
+    def rows_suit(self) -> bool:
+        """Whether the rows are of the population of the boards' records, as far as known."""
+        return self._descent is None and self._fit.rows_suit
+
+    @property
+    def misfit(self) -> float:
+        """How badly the rows explain the gradients: about 1 if only noise is left unexplained."""
+        return self._fit.misfit
 
     @property
     def weights(self) -> Floats:
-        if self.rows_suit:
-            return self._observations.weights
-        return super().weights
+        if self._descent:
+            return self._descent.weights
+        return self._fit.weights
 
     @property
     def model(self) -> Floats:
-        if self.rows_suit:
-            return self._observations.weights
-        return super().model
-
-    @property
-    def rho_share(self) -> float:
-        if self.round == 0:
-            return _GUARD
-        return (1 - _GUARD) / (self.rounds - 1)
+        if self._descent:
+            return self._descent.model
+        return self._fit.weights
 
     @property
     def radius(self) -> float:
-        if self.rows_suit:
-            return self._radius_of_fit.value
-        return super().radius
+        if self._descent:
+            return self._descent.radius
+        return self._clip.value
 
     @property
     def tally(self) -> tuple[float, float]:
-        if not self.rows_suit:
-            return super().tally
-        if self.round == 0:
-            return self.radius, self.radius
-        return self._radius_of_fit.tally
+        if self._descent:
+            return self._descent.tally
+        for_clipped, for_other = self._clip.tally
+        if self._counts_units:
+            for_other = for_clipped
+        return for_clipped, for_other
+
+    @property
+    def _counts_units(self) -> bool:
+        """Whether the tally counts units, rather than show how many are clipped."""
+        return self._clipping_is_known or self.round == 0
+
+    @property
+    def rho_share(self) -> float:
+        if self._descent:
+            return (1 - self._spent) * self._descent.rho_share
+        return self._shares[min(self.round, self.rounds - 1)]  # after the last one, too
+
+    def _radius_at_zero(self) -> float:
+        """Return the radius of the first round, at weights of 0."""
+        if self._clipping_is_known:
+            return self._fit.radius(self._noise(share=self._shares[0]))
+        unit = self.facts.unit
+        if self.facts.model == LINEAR:  # residuals are labels, which are in [-1, 1]
+            return self._typical_norm * unit
+        # Gradients of the records of a unit have a random part, and a part that all of them share.
+        shared = unit * float(np.linalg.norm(self._mean_row)) * self.facts.residual
+        return _WIDE * math.hypot(math.sqrt(unit) * self._fit.length(), shared)
+
+    def _shares_of_rho(self) -> list[float]:
+        """Return the share of rho that each round spends.
+
+        The first one is so large that its noise is _GUARD_NOISE; the others grow.
+        """
+        noise = self._noise(share=1) * math.sqrt(self.facts.values)
+        first = min(max((noise / _GUARD_NOISE) ** 2, _LEAST_GUARD), _MOST_GUARD)
+        shares = [first]
+        share = first
+        while True:
+            left = 1 - sum(shares)
+            last_rounds = max(_LAST_ROUNDS, math.ceil(left * self.facts.rho / _MOST_RHO))
+            if share >= left / last_rounds:
+                return shares + [left / last_rounds] * last_rounds
+            shares.append(share)
+            share *= _GROWTH
+
+    def _noise(self, share: float) -> float:
+        """Return the standard deviation of a value of the mean gradient, divided by the radius.
+
+        share: the share of rho that the round spends.
+        """
+        facts = self.facts
+        of_board = 1 / math.sqrt(2 * share * facts.rho)
+        return of_board * math.sqrt(facts.boards) / (facts.boards * facts.records)
 
     def learn(self, total: Floats, tally: float, sigma: float, boards: int) -> None:
-        """End a round: fit the model to the gradients of all rounds, or go on by descent.
-
-        The fit uses public rows, features that stand for those of the boards' records. It is given
-        up for good as soon as a gradient shows that the rows are of another population.
-
-        The arguments are those of `Descent.learn`.
-        """
-        if not self.rows_suit:
-            super().learn(total, tally, sigma, boards)
-            return
-        if boards:
-            deviation = sigma * math.sqrt(boards)
+        """End a round; the arguments are those of `Descent.learn`."""
+        if self._descent:
+            self._descent.learn(total, tally, sigma, boards)
+        elif boards:
+            deviation = sigma * math.sqrt(boards)  # of the noise in the sum over all boards
             nominal_units = self.facts.units * boards / self.facts.boards
-            if self.round == 0:
+            if self._counts_units:
                 self._learn_records(tally, deviation, nominal_units)
-            else:
-                self._radius_of_fit.learn(tally, deviation, nominal_units * self._record_share)
             records = self.facts.records * boards * self._record_share
-            variance = (deviation / records) ** 2
-            self._observations.add(Observation(self.weights, total / records, variance=variance))
-            if self._observations.rows_suit:
-                self._observations.fit()
-            else:
-                self._give_up()
+            gradient = np.asarray(total, np.float64) / records
+            units = nominal_units * self._record_share
+            bias = self._clipping_bias(tally / units)
+            self._fit_with(gradient, deviation / records, bias)
+            if not self._counts_units:
+                self._clip.learn(tally, deviation, units)
+            if self._descent is None:
+                self._choose_radius()
         self.round += 1
 
-    def _give_up(self) -> None:
-        """Go on by descent, without the rows."""
-        self.rows_suit = False
-        self.rounds = self._rounds_of_descent
+    def _clipping_bias(self, tally: float) -> float:
+        """Return about how long the bias is that clipping leaves in a mean gradient.
+
+        tally: the mean of what a unit added to the tally of the last round.
+        """
+        if self._counts_units:  # it is known how clipping acts, or nearly nothing is clipped
+            return 0.0
+        for_clipped, for_other = self.tally
+        clipped_share = (tally - for_other) / (for_clipped - for_other)
+        # If more are clipped, the model is so wrong that the gradient shall count.
+        clipped_share = min(max(clipped_share, _CLIPPED), _MOST_CLIPPED)
+        return clipped_share / 2 * self.radius / self.facts.unit
+
+    def _fit_with(self, gradient: Floats, noise: float, bias: float) -> None:
+        """Fit the model to the gradients of all rounds, or begin a descent if rows do not suit.
+
+        The fit is given up for good as soon as the gradients show that the rows are of another
+        population.
+
+        gradient: the mean gradient of a record in the last round (a value for each weight).
+        noise: the standard deviation of each value of it. bias: the length of what clipping has left
+            in it, as far as the fit does not know how clipping acts.
+        """
+        asked = self._fit.weights
+        radius = None
+        if self._clipping_is_known:
+            radius = self.radius
+        variance = noise**2 + bias**2 / len(gradient)
+        self._fit.add(Observation(asked, gradient, variance=variance, radius=radius))
+        self._fit.fit()
+        if self._fit.rows_suit:
+            return
+        rounds = self.round + 1
+        if rounds < self.rounds:
+            self._spent = sum(self._shares[:rounds])
+            self._begin_descent(rounds)
+        else:  # nothing is left to go on with: the model stays
+            self._fit.weights = asked
+
+    def _choose_radius(self) -> None:
+        """Choose the radius of the next round, if there is one."""
+        next_round = self.round + 1
+        if next_round == self.rounds:
+            return
+        if self._clipping_is_known:
+            self._clip.value = self._fit.radius(self._noise(share=self._shares[next_round]))
+        elif self.round == 0:  # later the tally shows whether it is right
+            unit = math.sqrt(self.facts.unit)
+            if self.facts.model == LINEAR:
+                self._clip.value = _RESIDUAL * self._typical_norm * unit
+            else:
+                self._clip.value = _WIDE * self._fit.length() * unit
+
+    def _begin_descent(self, rounds: int) -> None:
+        """Go on by descent with what is left of the budget. rounds: how many there were so far."""
+        facts = replace(self.facts, rho=self.facts.rho * (1 - self._spent))
+        self._descent = Descent(facts)
+        self.rounds = rounds + self._descent.rounds
 
     def state(self) -> dict[str, Any]:
+        descent = None
+        if self._descent:
+            descent = self._descent.state()
         return {
-            **super().state(),
-            "fits": self.rows_suit,
-            "radius_of_fit": self._radius_of_fit.state(),
-            "observations": self._observations.state(),
+            "round": self.round,
+            "there": self._record_share,
+            "fit": self._fit.state(),
+            "radius": self._clip.state(),
+            "descent": descent,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
         with reading_state("learning from sums"):
-            self._observations.restore(state["observations"])
-            self._radius_of_fit.restore(state["radius_of_fit"])
-            if not state["fits"]:
-                self._give_up()
+            self.round = int(state["round"])
+            self._record_share = float(state["there"])
+            self._fit.restore(state["fit"])
+            self._clip.restore(state["radius"])
+            if state["descent"]:
+                rounds = self.round - int(state["descent"]["round"])
+                self._spent = sum(self._shares[:rounds])
+                self._begin_descent(rounds)
+                assert self._descent is not None
+                self._descent.restore(state["descent"])

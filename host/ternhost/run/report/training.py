@@ -317,7 +317,9 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     ]
     public = result.get("public_rows")
     if public:
-        misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
+        misfit = "not used"
+        if public["misfit"] is not None:
+            misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
         rows.append(("public rows", public["from"] or "none", misfit))
     if result.get("taus"):
         range_text = str(options.get("clip", "auto"))

@@ -1,0 +1,402 @@
+"""The optimum of a model, from noisy sums of clipped gradients and public rows.
+
+Public rows are features of records, without labels. They stand for the records of the boards: if w
+was the optimum, then the mean gradient at any other weights would follow from the rows, with its
+clipping. `GradientFit` finds the weights that explain all observed gradients best, and a number
+that tells how badly they do: the rows may be of another population.
+
+A normal prior shrinks the weights. How much, and along which directions, the evidence decides
+(Laplace's approximation; MacKay, Neural Computation 1992).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tern.wire import LINEAR, LOGISTIC
+from ternhost.learn.observations import Observation
+from ternhost.learn.optimisers import read_vectors
+from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, reading_state
+
+_TINY = 1e-12
+# The prior's standard deviation of the constant's weight, in those of other weights: it is hardly
+# shrunk, since the share of a rare class shall not be.
+_CONSTANT = 30.0
+# Rows and model are never quite right: so large may the error of an expected gradient be, as a share
+# of the observed one.
+_MODEL_ERROR = 0.15
+_LARGEST_RESIDUAL = 2.0  # of a record, as labels and their means are in [-1, 1]
+_LEAST_SPREAD = 1e-3  # of the largest one, for whitening
+_MANY_WEIGHTS = 200  # beyond this number fewer priors are compared, to save time
+_STEPS = 2  # Gauss-Newton steps for each prior, which begin at the fit by the one before
+_STEP = 0.9  # each goes so much of the way at most
+_HALVED = 4  # how often a step may be halved
+# When the rows are of another population: the misfit, and how many standard deviations chi-squared
+# is beyond its mean. The first gradient alone shows only the grossest error.
+_MISFIT, _DEVIATIONS = 1.35, 2.5
+_FIRST_MISFIT, _FIRST_DEVIATIONS = 3.0, 6.0
+# Of the length of all gradients together, what a radius may leave of it.
+_KEPT = (0.8, 0.9, 0.95, 0.98, 0.995)
+_LEAST_RADIUS = 0.05
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """An observed gradient, and the gradients of the rows at its weights."""
+
+    observed: Observation
+    # What a row is multiplied by in the gradient of each class, for each label that it may have (n x
+    # classes x labels). For linear regression: the scores of the rows (n x 1 x 1).
+    factors: Floats
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """The weights that explain the answers best under one prior."""
+
+    weights: Floats
+    evidence: float  # log-likelihood of the prior, up to a constant
+    chi_squared: float  # of what the weights leave unexplained
+    parameters: float  # how many the answers determine, rather than the prior
+
+
+class GradientFit:
+    """What is known of the optimum of a model: noisy mean gradients at several weights.
+
+    `add` an observed gradient, then `fit`.
+    """
+
+    def __init__(self, model: int, rows: Floats, classes: int = 1) -> None:
+        """Begin without any gradient, at weights of 0.
+
+        model: LINEAR, LOGISTIC or SOFTMAX_GRADIENT.
+        rows: features of records that stand for the boards' (n x features), the constant 1 first.
+        classes: the number of classes that have weights of their own; 1 except for softmax.
+        """
+        self.model = model
+        self.classes = classes
+        self.weights: Floats = np.zeros(classes * rows.shape[1])
+        # How badly the fit explains the gradients: chi-squared for each degree of freedom.
+        self.misfit = 1.0
+        self.rows_suit: bool = True  # whether they are of the boards' population, as far as known
+        self._rows = rows
+        self._norms: Floats = np.linalg.norm(rows, axis=1)
+        self._answers: list[_Answer] = []
+        self._bases = self._priors()
+        # In how many directions the rows lie: their number, if all are equally long.
+        moments = np.linalg.eigvalsh(rows.T @ rows)
+        self._directions = float(moments.sum() ** 2 / np.square(moments).sum())
+
+    def add(self, observed: Observation) -> None:
+        """Add a mean gradient. Its `radius` is the norm to which each record's was clipped."""
+        self._answers.append(_Answer(observed, self._factors(observed)))
+
+    # The prior
+
+    def _priors(self) -> list[Floats]:
+        """Return matrices B (d x d) of which each makes a prior: weights are B u, with u ~ N(0, v I).
+
+        For both priors the features are taken from their means, so that the constant's weight is
+        that of a mean record. In the first one, other weights are alike; in the second one, the
+        contributions to the score are alike, of all directions in which the features vary.
+        """
+        features = self._rows.shape[1]
+        means = self._rows.mean(axis=0)
+        centred = np.eye(features)
+        centred[0, 1:] = -means[1:]
+        centred[0, 0] = _CONSTANT
+        bases = [centred]
+        if len(self.weights) <= _MANY_WEIGHTS and features > 1:
+            covariance = np.atleast_2d(np.cov(self._rows[:, 1:], rowvar=False))
+            spreads, directions = np.linalg.eigh(covariance)
+            spreads = np.maximum(spreads, max(_LEAST_SPREAD * spreads.max(), _TINY))
+            whitening = np.eye(features)
+            whitening[1:, 1:] = directions / np.sqrt(spreads / spreads.mean()) @ directions.T
+            bases.append(centred @ whitening)
+        class_identity = np.eye(self.classes)
+        return [np.asarray(np.kron(class_identity, basis), np.float64) for basis in bases]
+
+    def _variances(self) -> Floats:
+        """Return the variances v that are tried for a prior, from the largest down."""
+        step = 0.5  # of the decimal logarithm
+        if len(self.weights) > _MANY_WEIGHTS:
+            step = 1.0
+        return np.asarray(10.0 ** np.arange(2, -3.1, -step))
+
+    # What the rows let one expect
+
+    def _means(self, weights: Floats) -> Floats:
+        """Return the mean label that a model predicts for each row (n x classes)."""
+        scores: Floats = self._rows @ weights.reshape(self.classes, -1).T
+        if self.model == LINEAR:
+            return scores
+        if self.model == LOGISTIC:
+            return (1 + np.tanh(scores / 2)) / 2  # = 1 / (1 + exp(-scores)), without overflow
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+    def _label_probabilities(self, weights: Floats) -> Floats:
+        """Return the probability of each label, for each row (n x labels)."""
+        means = self._means(weights)
+        if self.model == LOGISTIC:
+            return np.hstack([1 - means, means])
+        return means
+
+    def _unclipped(self, weights: Floats) -> Floats:
+        """Return the factors of the rows in gradients (n x classes x labels): mean minus label."""
+        means = self._means(weights)
+        if self.model == LOGISTIC:
+            return np.stack([means, means - 1], axis=2)
+        return np.asarray(means[:, :, None] - np.eye(self.classes))
+
+    def _lengths(self, factors: Floats) -> Floats:
+        """Return the norm of the gradient of each row with each label (n x labels)."""
+        return np.asarray(np.linalg.norm(factors, axis=1) * self._norms[:, None])
+
+    def _factors(self, observed: Observation) -> Floats:
+        """Return the `factors` of an _Answer to a question: with its weights and its clipping."""
+        if self.model == LINEAR:
+            return self._means(observed.weights)[:, :, None]
+        factors = self._unclipped(observed.weights)
+        if observed.radius is not None:
+            lengths = np.maximum(self._lengths(factors), _TINY)
+            factors = factors * np.minimum(1, observed.radius / lengths)[:, None]
+        return factors
+
+    def _expected(self, answer: _Answer, weights: Floats) -> tuple[Floats, float]:
+        """Return the gradient that is expected if the optimum is at some weights, and its variance.
+
+        The variance, of each value, is that of the noise, of the small number of rows, and of the
+        model's error.
+        """
+        if self.model == LINEAR:
+            factors = answer.factors[:, :, 0] - self._means(weights)
+        else:
+            factors = np.einsum("njc,nc->nj", answer.factors, self._label_probabilities(weights))
+        gradient = (factors.T @ self._rows / len(self._rows)).ravel()
+        # Neither variance may grow with the weights: then too large ones would explain everything.
+        bounded = np.clip(factors, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
+        squared_lengths = np.square(bounded).sum(axis=1) * np.square(self._norms)
+        of_rows = squared_lengths.mean() / len(gradient) / len(self._rows)
+        observed = np.square(answer.observed.gradient).mean() - answer.observed.variance
+        of_model = _MODEL_ERROR**2 * max(float(observed), 0.0)
+        variance = answer.observed.variance + of_rows + of_model
+        return gradient, max(float(variance), _TINY)
+
+    def _hessian(self, answer: _Answer, weights: Floats) -> Floats:
+        """Return the negated derivative of the expected gradient by the optimum (d x d)."""
+        rows = self._rows
+        features = rows.shape[1]
+        if self.model == LINEAR:
+            return np.asarray(rows.T @ rows / len(rows))
+        means = self._means(weights)
+        if self.model == LOGISTIC:
+            slope = means * (1 - means)
+            by_score = np.stack([-slope, slope], axis=1)  # n x labels x 1
+        else:
+            by_score = means[:, :, None] * (np.eye(self.classes) - means[:, None, :])
+        curvatures = -np.einsum("njc,nck->njk", answer.factors, by_score)
+        blocks = np.empty((self.classes, features, self.classes, features))
+        for i in range(self.classes):
+            for j in range(self.classes):
+                blocks[i, :, j] = (rows * curvatures[:, i, j, None]).T @ rows / len(rows)
+        return blocks.reshape(self.classes * features, self.classes * features)
+
+    def _chi_squared(self, weights: Floats) -> float:
+        """Return how badly these weights explain all answers, in squared standard deviations."""
+        chi_squared = 0.0
+        for answer in self._answers:
+            gradient, variance = self._expected(answer, weights)
+            chi_squared += float(np.square(gradient - answer.observed.gradient).sum()) / variance
+        return chi_squared
+
+    # The fit
+
+    def fit(self) -> None:
+        """Fit the weights to all gradients so far; find whether the rows suit.
+
+        The weights are a mean over all priors, weighted by their evidence.
+        """
+        if not self._answers:
+            return
+        candidates = []
+        for basis in self._bases:
+            candidates += self._path(basis)
+        best = max(candidates, key=lambda candidate: candidate.evidence)
+        evidences = np.array([candidate.evidence for candidate in candidates])
+        shares = np.exp(evidences - best.evidence)
+        shares /= shares.sum()
+        self.weights = shares @ np.array([candidate.weights for candidate in candidates])
+        self._judge(best)
+
+    def _path(self, basis: Floats) -> list[_Candidate]:
+        """Return the fits under the priors of a basis, one for each variance, each near the last."""
+        candidates = []
+        inverse = np.asarray(np.linalg.inv(basis), np.float64)
+        weights = self.weights
+        for variance in self._variances():
+            eigenvalues = np.zeros(len(weights))
+            for _ in range(_STEPS):
+                precision, target = self._system(weights, basis, inverse)
+                eigenvalues, directions = np.linalg.eigh(precision)
+                eigenvalues = np.maximum(eigenvalues, 0)  # rounding may have made some negative
+                solution = directions @ (directions.T @ target / (eigenvalues + 1 / variance))
+                moved = self._moved(weights, basis @ solution, inverse, variance)
+                if moved is None:
+                    break
+                weights = moved
+            chi_squared = self._chi_squared(weights)
+            penalty = float(np.square(inverse @ weights).sum()) / variance
+            log_determinant = float(np.log1p(eigenvalues * variance).sum())
+            candidate = _Candidate(
+                weights=weights,
+                evidence=-(chi_squared + penalty + log_determinant) / 2,
+                chi_squared=chi_squared,
+                parameters=float((eigenvalues / (eigenvalues + 1 / variance)).sum()),
+            )
+            candidates.append(candidate)
+        return candidates
+
+    def _system(self, weights: Floats, basis: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+        """Return the normal equations A u = b of all answers, linearised near some weights.
+
+        weights: near which (d). basis: B, where weights are B u. inverse: that of B.
+        """
+        size = len(weights)
+        precision, target = np.zeros((size, size)), np.zeros(size)
+        for answer in self._answers:
+            hessian = self._hessian(answer, weights) @ basis
+            gradient, variance = self._expected(answer, weights)
+            right_side = hessian @ (inverse @ weights) + gradient - answer.observed.gradient
+            precision += hessian.T @ hessian / variance
+            target += hessian.T @ right_side / variance
+        return precision, target
+
+    def _moved(
+        self, weights: Floats, solution: Floats, inverse: Floats, variance: float
+    ) -> Floats | None:
+        """Return weights on the way to a solution that explain the answers better, or None.
+
+        Far from the optimum a whole step may lead too far; then it is halved.
+
+        weights: where the way begins. solution: where it leads to. inverse, variance: of the prior.
+        """
+
+        def badness(candidate: Floats) -> float:
+            penalty = float(np.square(inverse @ candidate).sum()) / variance
+            return self._chi_squared(candidate) + penalty
+
+        before = badness(weights)
+        length = _STEP
+        for _ in range(_HALVED):
+            moved = weights + length * (solution - weights)
+            moved = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+            if badness(moved) < before:
+                return np.asarray(moved)
+            length /= 2
+        return None
+
+    def _judge(self, best: _Candidate) -> None:
+        """Find whether the rows suit: whether the best fit explains the answers up to noise."""
+        size = len(self.weights)
+        freedom = max(size * len(self._answers) - best.parameters, 1.0)
+        self.misfit = best.chi_squared / freedom
+        most, deviations = _MISFIT, _DEVIATIONS
+        if len(self._answers) == 1:
+            most, deviations = _FIRST_MISFIT, _FIRST_DEVIATIONS
+
+        # Chi-squared has the mean `freedom`, and of noise alone the variance 2 * freedom. The errors
+        # of few rows are in few directions, and all answers share them.
+        of_noise, of_rows = 0.0, 0.0
+        for answer in self._answers:
+            _, variance = self._expected(answer, best.weights)
+            noise_share = answer.observed.variance / variance
+            of_noise += size * noise_share**2
+            of_rows += size * (1 - noise_share)
+        deviation = math.sqrt(2 * (of_noise + of_rows**2 / (self.classes * self._directions)))
+        excess = best.chi_squared - freedom
+        self.rows_suit = self.misfit <= most or excess <= deviations * deviation
+
+    # Questions
+
+    def radius(self, noise: float) -> float:
+        """Return the norm to which gradients at the fit are to be clipped next, as the rows show it.
+
+        A larger one needs more noise. A smaller one clips more, so that more depends on the rows,
+        which are few. Among some radii the one is chosen that lets one learn most: with the least
+        variance beside what it keeps of the length of all gradients together. Gradients of a rare
+        class make up half of that length, so that they cannot be clipped away.
+
+        noise: the standard deviation of a value of the mean gradient, divided by the radius.
+        """
+        factors = self._unclipped(self.weights)
+        probabilities = self._label_probabilities(self.weights)
+        lengths = self._lengths(factors)
+        best_radius, least_variance = 0.0, math.inf
+        for kept in _KEPT:
+            radius = max(_radius_that_keeps(kept, lengths, probabilities), _LEAST_RADIUS)
+            shrinkage = np.minimum(1, radius / np.maximum(lengths, _TINY))
+            expected = np.einsum("njc,nc->nj", factors, shrinkage * probabilities)
+            squared_lengths = np.square(expected).sum(axis=1) * np.square(self._norms)
+            of_rows = float(squared_lengths.mean()) / len(self.weights) / len(self._rows)
+            variance = ((noise * radius) ** 2 + of_rows) / kept**2
+            if variance < least_variance:
+                best_radius, least_variance = radius, variance
+        return best_radius
+
+    def length(self) -> float:
+        """Return the root mean square of the norm of a record's gradient at the fit, by the rows."""
+        lengths = self._lengths(self._unclipped(self.weights))
+        probabilities = self._label_probabilities(self.weights)
+        return math.sqrt(float((probabilities * np.square(lengths)).sum(axis=1).mean()))
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
+        answers = []
+        for answer in self._answers:
+            seen = answer.observed
+            answers.append(
+                [seen.weights.tolist(), seen.gradient.tolist(), seen.variance, seen.radius]
+            )
+        return {
+            "weights": self.weights.tolist(),
+            "seen": answers,
+            "misfit": self.misfit,
+            "suit": self.rows_suit,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a stored `state()`. Raises UsageError if it is not one of such a model."""
+        (self.weights,) = read_vectors(state, len(self.weights), "weights")
+        with reading_state("learning from gradients"):
+            self.misfit, self.rows_suit = float(state["misfit"]), bool(state["suit"])
+            self._answers = []
+            for weights, gradient, variance, radius in state["seen"]:
+                observed = Observation(
+                    weights=np.array(weights, float),
+                    gradient=np.array(gradient, float),
+                    variance=float(variance),
+                    radius=radius,
+                )
+                self.add(observed)
+
+
+def _radius_that_keeps(share: float, lengths: Floats, probabilities: Floats) -> float:
+    """Return the norm to which gradients can be clipped so that a share of their length is left.
+
+    It is the least of their lengths for which that holds.
+
+    lengths: of the gradients of each row with each label (n x labels). probabilities: of the labels.
+    """
+    order = lengths.ravel().argsort()
+    ordered, weights = lengths.ravel()[order], probabilities.ravel()[order]
+    shorter = np.cumsum(weights * ordered)  # the length of the gradients that are not clipped
+    longer = weights.sum() - np.cumsum(weights)  # the number of the others
+    left = shorter + longer * ordered
+    position = int(np.searchsorted(left, share * left[-1]))
+    return float(ordered[min(position, len(ordered) - 1)])
