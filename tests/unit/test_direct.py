@@ -132,6 +132,12 @@ def test_rows_of_another_part_of_the_population_are_dropped(here):
     assert finished(begin("direct", **options)).result([])["public_rows"]["dropped"] == 1
 
 
+def test_public_rows_that_are_too_few_are_dropped_after_the_first_round():
+    """The data set has 16 features, of which 20 rows show hardly anything."""
+    learner = finished(begin("direct", **SMALL, public="20"))
+    assert learner.result([])["public_rows"]["dropped"] == 1
+
+
 def test_boards_need_the_module_for_features_also_with_public_rows():
     """Rows that turn out not to suit are replaced by what the boards tell of their features."""
     assert "collect" in begin("direct", **SMALL).modules

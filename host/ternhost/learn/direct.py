@@ -64,6 +64,7 @@ _PARTS = 6  # of the devices, of which each round asks one without public rows
 _PARTS_WITH_ROWS = (1, 2, 3)  # how many of them each round asks with public rows
 _ROUNDS_WITHOUT_FEATURES = 2  # if nothing is known of the features, nor asked
 _ROUNDS_OF_CHECKS = 2  # the first ones, in which public rows are checked
+_FEWEST = 5  # public rows for each feature: fewer tell less of a population than devices do
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _MISFIT = 3.0  # beyond this, public rows are of another population
 _THEN = ("auto", FedSGD.name, "none")
@@ -564,9 +565,14 @@ class Direct(Learning):
 
     @property
     def _rows_suit(self) -> bool:
-        """Whether the public rows are of the devices' population, by gradients and by features."""
+        """Whether the public rows may stand for the devices' population.
+
+        They must be enough, and neither the gradients nor the features may contradict them.
+        """
         is_far = self._distance is not None and self._distance.is_far
-        return self._observations.rows_suit and not is_far
+        assert self._rows is not None
+        are_enough = len(self._rows) >= _FEWEST * self.d
+        return are_enough and self._observations.rows_suit and not is_far
 
     def _drop_rows(self) -> None:
         """Go on as a run without public rows does.
