@@ -25,7 +25,7 @@ ENOUGH = 300  # public rows, below which descent is the better learner
 # The first rounds are cheap, since they show already if the rows are of another population.
 _LEAST_GUARD, _MOST_GUARD = 0.005, 0.05  # the share of rho of the first round
 _GUARD_NOISE = 0.05  # the length of the noise in its mean gradient, in radii
-_GROWTH = 3.0  # of the share, from each round to the next
+_GROWTH = 2.0  # of the share, from each round to the next
 _LAST_ROUNDS = 3  # which share equally what is left
 _MOST_RHO = 19.0  # of a round, since a card costs at most 20
 # Where it is not known how clipping acts, hardly any units are to be clipped.
