@@ -332,6 +332,15 @@ def test_more_epsilon_is_no_worse_for_a_rare_class():
     assert at_twenty < at_one
 
 
+def test_public_rows_are_not_used_if_noise_hides_whether_they_suit():
+    x, labels = rare(rows=2_000, share=0.5)
+    rows, _ = rare(rows=400, seed=6)
+    learner = Refit(replace(FACTS, boards=20, records=100, rho=0.002), rows)
+    learn(learner, x, labels)
+    assert not learner.rows_suit
+    assert not learner.can_be_checked
+
+
 def test_labels_in_a_narrow_part_of_their_range_are_learned():
     """Most labels are near -1, as counts are whose bound is large: the mean label is the least that
     a model must reach.

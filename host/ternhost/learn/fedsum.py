@@ -428,14 +428,14 @@ class FedSum(Learning):
     def _rows_in_result(self) -> dict[str, Any]:
         """Return what the public rows were, and whether they suited the records, for JSON.
 
-        "misfit" is about 1 for rows that suit; None if there are no rows, or too few to be used.
+        "misfit" is about 1 for rows that suit; None if there are no rows, or too few to be used, or
+        if the sums are too noisy to tell.
         """
         learner = self._descent
-        if isinstance(learner, Refit):
-            suited, misfit = learner.rows_suit, learner.misfit
-        else:
-            suited, misfit = False, None
-        return {"from": self._public.name, "suited": suited, "misfit": misfit}
+        rows: dict[str, Any] = {"from": self._public.name, "suited": False, "misfit": None}
+        if isinstance(learner, Refit) and learner.can_be_checked:
+            rows["suited"], rows["misfit"] = learner.rows_suit, learner.misfit
+        return rows
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -457,7 +457,9 @@ def _rows_line(rows: Mapping[str, Any]) -> str:
     if rows["suited"]:
         return f"the model was fitted with {name}"
     if rows["misfit"] is None:
-        return f"{name} are of no use here: the model goes without them"
+        return (
+            f"{name} are too few, or the sums too noisy to check them: the model goes without them"
+        )
     return (
         f"{name} are of another population than the devices' records "
         f"(misfit {rows['misfit']:.1f}, where 1 is right): the model goes without them"

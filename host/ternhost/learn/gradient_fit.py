@@ -69,12 +69,13 @@ class GradientFit:
     `add` an observed gradient, then `fit`.
     """
 
-    def __init__(self, model: int, rows: Floats, classes: int = 1) -> None:
+    def __init__(self, model: int, rows: Floats, classes: int = 1, records: int = 0) -> None:
         """Begin without any gradient, at weights of 0.
 
         model: LINEAR, LOGISTIC or SOFTMAX_GRADIENT.
         rows: features of records that stand for the boards' (n x features), the constant 1 first.
         classes: the number of classes that have weights of their own; 1 except for softmax.
+        records: how many records the boards have, about; 0: so many that they are the population.
         """
         self.model = model
         self.classes = classes
@@ -82,7 +83,14 @@ class GradientFit:
         # How badly the fit explains the gradients: chi-squared for each degree of freedom.
         self.misfit = 1.0
         self.rows_suit: bool = True  # whether they are of the boards' population, as far as known
+        # How clearly the gradients show more than noise beside the constant, in standard deviations.
+        # Only if they do can they show that the rows are of another population.
+        self.clarity = 0.0
         self._rows = rows
+        # A mean over rows differs from one over records by the chance of both samples.
+        self._chance = 1 / len(rows)
+        if records:
+            self._chance += 1 / records
         self._norms: Floats = np.linalg.norm(rows, axis=1)
         self._answers: list[_Answer] = []
         self._bases = self._priors()
@@ -169,8 +177,8 @@ class GradientFit:
     def _expected(self, answer: _Answer, weights: Floats) -> tuple[Floats, float]:
         """Return the gradient that is expected if the optimum is at some weights, and its variance.
 
-        The variance, of each value, is that of the noise, of the small number of rows, and of the
-        model's error.
+        The variance, of each value, is that of the noise, of the small numbers of rows and records,
+        and of the model's error.
         """
         if self.model == LINEAR:
             factors = answer.factors[:, :, 0] - self._means(weights)
@@ -180,7 +188,7 @@ class GradientFit:
         # Neither variance may grow with the weights: then too large ones would explain everything.
         bounded = np.clip(factors, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
         squared_lengths = np.square(bounded).sum(axis=1) * np.square(self._norms)
-        of_rows = squared_lengths.mean() / len(gradient) / len(self._rows)
+        of_rows = squared_lengths.mean() / len(gradient) * self._chance
         observed = np.square(answer.observed.gradient).mean() - answer.observed.variance
         of_model = _MODEL_ERROR**2 * max(float(observed), 0.0)
         variance = answer.observed.variance + of_rows + of_model
@@ -231,6 +239,9 @@ class GradientFit:
         shares /= shares.sum()
         self.weights = shares @ np.array([candidate.weights for candidate in candidates])
         self._judge(best)
+        strongest = min(candidates, key=lambda candidate: candidate.parameters)
+        freedom = len(self.weights) * len(self._answers)
+        self.clarity = (strongest.chi_squared - freedom) / math.sqrt(2 * freedom)
 
     def _path(self, basis: Floats) -> list[_Candidate]:
         """Return the fits under the priors of a basis, one for each variance, each near the last."""

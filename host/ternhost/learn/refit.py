@@ -27,6 +27,9 @@ _LEAST_GUARD, _MOST_GUARD = 0.005, 0.05  # the share of rho of the first round
 _GUARD_NOISE = 0.05  # the length of the noise in its mean gradient, in radii
 _GROWTH = 2.0  # of the share, from each round to the next
 _LAST_ROUNDS = 3  # which share equally what is left
+# When so large a share of rho is spent, the gradients must be so clear that wrong rows would show.
+_DECISION = 0.12
+_CLEAR = 4.0  # standard deviations
 _MOST_RHO = 19.0  # of a round, since a card costs at most 20
 # Where it is not known how clipping acts, hardly any units are to be clipped.
 _CLIPPED = 0.05  # the share of units
@@ -62,8 +65,11 @@ class Refit(Descent):
         super().__init__(facts)
         self._shares = self._shares_of_rho()
         self.rounds = len(self._shares)
-        self._fit = GradientFit(facts.model, rows, facts.classes)
+        records = facts.boards * facts.records
+        self._fit = GradientFit(facts.model, rows, facts.classes, records)
         self._descent: Descent | None = None  # by which it goes on if the rows do not suit
+        # Whether the gradients are clear enough to show whether the rows suit, as far as known.
+        self.can_be_checked = True
         self._spent = 0.0  # the share of rho that was spent before that descent
         self._typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
         self._mean_row = rows.mean(axis=0)
@@ -195,7 +201,7 @@ class Refit(Descent):
         """Fit the model to the gradients of all rounds, or begin a descent if rows do not suit.
 
         The fit is given up for good as soon as the gradients show that the rows are of another
-        population.
+        population, or if they turn out to be too noisy to show it.
 
         gradient: the mean gradient of a record in the last round (a value for each weight).
         noise: the standard deviation of each value of it. bias: the length of what clipping has left
@@ -208,11 +214,16 @@ class Refit(Descent):
         variance = noise**2 + bias**2 / len(gradient)
         self._fit.add(Observation(asked, gradient, variance=variance, radius=radius))
         self._fit.fit()
+        rounds = self.round + 1
+        spent = sum(self._shares[:rounds])
+        is_time_to_decide = spent - self._shares[self.round] < _DECISION <= spent
+        if is_time_to_decide and self._clipping_is_known and self._fit.clarity < _CLEAR:
+            self.can_be_checked = False
+            self._fit.rows_suit = False
         if self._fit.rows_suit:
             return
-        rounds = self.round + 1
         if rounds < self.rounds:
-            self._spent = sum(self._shares[:rounds])
+            self._spent = spent
             self._begin_descent(rounds)
         else:  # nothing is left to go on with: the model stays
             self._fit.weights = asked
@@ -246,6 +257,7 @@ class Refit(Descent):
             "there": self._record_share,
             "fit": self._fit.state(),
             "radius": self._clip.state(),
+            "can_be_checked": self.can_be_checked,
             "descent": descent,
         }
 
@@ -255,6 +267,7 @@ class Refit(Descent):
             self._record_share = float(state["there"])
             self._fit.restore(state["fit"])
             self._clip.restore(state["radius"])
+            self.can_be_checked = bool(state["can_be_checked"])
             if state["descent"]:
                 rounds = self.round - int(state["descent"]["round"])
                 self._spent = sum(self._shares[:rounds])
