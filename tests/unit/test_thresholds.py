@@ -23,6 +23,7 @@ from ternhost.learn.infer import Infer
 from ternhost.learn.judging import logit
 from ternhost.learn.parameters import LARGEST_WEIGHT
 from ternhost.learn.thresholds import Threshold, for_decisions
+from ternhost.store.runs import RUNNING, StoredRun
 from ternhost.vectorised import probabilities
 
 # A model of the constant and one feature, with the weights -2 and 1.
@@ -175,6 +176,46 @@ def test_a_model_without_the_constant_takes_no_threshold():
         replace(LOGISTIC, features=("age", "height"), threshold=0.3)
 
 
+KEY = bytes(range(32))
+
+
+def test_a_model_of_a_frame_predicts_by_its_threshold_without_knowing_it():
+    twin = replace(LOGISTIC, threshold=0.2)
+    of_frame = DeviceModel.of_frame(twin.frame(KEY), KEY)
+    assert of_frame.threshold is None
+    assert (of_frame.predict_numbers(ROWS) == twin.predict_numbers(ROWS)).all()
+
+
+def test_a_model_of_a_frame_makes_the_same_frame_again():
+    frame = replace(LOGISTIC, threshold=0.2).frame(KEY)
+    assert DeviceModel.of_frame(frame, KEY).frame(KEY) == frame
+
+
+def test_a_model_that_may_have_a_threshold_in_its_constant_takes_no_other():
+    of_frame = DeviceModel.of_frame(LOGISTIC.frame(KEY), KEY)
+    with pytest.raises(UsageError, match="constant"):
+        of_frame.with_threshold(0.3)
+
+
+def test_the_model_of_a_board_takes_no_threshold_a_second_time():
+    with pytest.raises(UsageError, match="constant"):
+        replace(LOGISTIC, threshold=0.2).on_board.with_threshold(0.3)
+
+
+def test_a_model_of_a_frame_that_gives_no_probability_has_the_usual_threshold():
+    vector_machine = replace(LOGISTIC, model=wire.SVM)
+    assert DeviceModel.of_frame(vector_machine.frame(KEY), KEY).threshold == 0.5
+
+
+@pytest.mark.parametrize(("of_run", "of_model"), [("0.5", 0.5), ("0.2", None)])
+def test_a_model_of_a_store_has_the_usual_threshold_if_its_run_has(store, of_run, of_model):
+    frame = LOGISTIC.frame(KEY)
+    store.save_state({"model": frame[: -wire.TAG_BYTES].hex()})
+    options = {"learning": {"threshold": of_run}}
+    store.begin_run(StoredRun("mine", 1.0, RUNNING, options, {"first_round": 1}))
+    assert DeviceModel.of_store(store.path, "mine").threshold == of_model
+
+
 # In a run
 
 
@@ -281,6 +322,15 @@ def test_a_threshold_does_not_make_a_good_model_look_like_chance(here):
     result = train(threshold=0.9999)
     assert result.accuracy < result.figures["accuracy_baseline"]
     assert "chance" not in str(result)
+
+
+def test_a_result_of_a_single_held_out_record_has_no_number_that_is_none(here):
+    """ "NaN" is no JSON, and no interval."""
+    data = ternhost.Data(rare_records(), schema=SCHEMA)
+    learner = ternhost.FedSGD(epsilon=8, reports=300, group=100, held_out=0.0025)
+    result = ternhost.train(learner, ternhost.Simulated(300), data=data)
+    assert "NaN" not in (result.directory / "result.json").read_text()
+    assert "nan" not in str(result)
 
 
 def test_a_regression_has_no_decisions(here):

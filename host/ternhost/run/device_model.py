@@ -66,8 +66,9 @@ class DeviceModel:
     softmax model, if known. class_names: these, or for a model of two classes the name of label -1
     and that of label 1. schema: that of the table of the run, if there was one. threshold: a
     logistic model predicts label 1 if its probability is larger; `with_threshold` changes it. The
-    model that a board gets has 1/2 as its threshold, and another weight of the constant instead:
-    that is `on_board`.
+    model that a board gets keeps its threshold in the weight of the constant: that is `on_board`.
+    None: the model is one that boards have, and does not tell its threshold. It predicts by it all
+    the same, but in its probabilities 1/2 stands for the threshold.
 
     Methods take rows of features, in one of two forms:
 
@@ -88,13 +89,13 @@ class DeviceModel:
     labels: Sequence[str] = ()
     class_names: Sequence[str] = ()
     schema: Schema | None = None
-    threshold: float = EVEN
+    threshold: float | None = EVEN
 
     def __post_init__(self) -> None:
         """Raise UsageError for a threshold that is none, or that this model cannot have."""
-        require_threshold(self.threshold)
-        if self.threshold == EVEN:
+        if self.threshold in (None, EVEN):
             return
+        require_threshold(self.threshold)
         if self.model != wire.LOGISTIC:
             text = (
                 f"a {_WORDS[self.model]} model has no threshold: it gives no probability of label 1"
@@ -118,7 +119,8 @@ class DeviceModel:
         """Decode a MODEL frame, the message in which a host sends a trained model to devices.
 
         key: the key with which the frame was authenticated. A board's file model.bin is such a
-        frame under the empty key. Raises UsageError for an invalid frame or another key.
+        frame under the empty key. The threshold of a logistic model is None: a frame does not
+        tell it. Raises UsageError for an invalid frame or another key.
         """
         try:
             fields = decode_model(frame, key)
@@ -126,7 +128,8 @@ class DeviceModel:
             raise UsageError(f"this is not a model under this key: {error}") from error
         _device, number, model, exponent, classes, parameters = fields
         averaged = Averaged(model, parameters, exponent, classes)
-        return cls.of(averaged, number)
+        threshold = None if model == wire.LOGISTIC else EVEN
+        return cls.of(averaged, number, threshold=threshold)
 
     @classmethod
     def of_result(cls, result: Mapping[str, Any]) -> Self:
@@ -164,7 +167,8 @@ class DeviceModel:
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
         """Return the last model that was sent to devices from the store at `path`.
 
-        It is `on_board`: a threshold of the run is in the weight of the constant.
+        It is `on_board`: a threshold of the run is in the weight of the constant. So the threshold
+        of a logistic model is None, unless the run is named and was begun with the usual one.
 
         run: the name of a run; then a model from before this run does not count. Raises UsageError
         if there is no model, and StorageError if the store cannot be read.
@@ -187,7 +191,12 @@ class DeviceModel:
         model = cls.of_frame(frame + bytes(frames.tag(no_key, frame)))
         if stored_run is None:
             return model
-        return replace(model, class_names=stored_run.asked.get("class_names") or ())
+        threshold = model.threshold
+        named = stored_run.asked["learning"].get("threshold")  # None: by an older version
+        if named is None or Threshold.parse(named) == Threshold():
+            threshold = EVEN
+        class_names = stored_run.asked.get("class_names") or ()
+        return replace(model, class_names=class_names, threshold=threshold)
 
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
@@ -213,7 +222,8 @@ class DeviceModel:
         """Return the same logistic model with another threshold, for host and boards.
 
         threshold: a probability, such as 0.3, or the costs of a false alarm and of a miss, as
-        "1:5". Raises UsageError for others, and for a model that has no threshold.
+        "1:5". Raises UsageError for others, for a model that has no threshold, and for one that
+        does not tell which threshold is in the weight of its constant.
         """
         named = Threshold.parse(str(threshold))
         if named.probability is None:
@@ -223,6 +233,12 @@ class DeviceModel:
             raise UsageError(
                 text, "name it when the model is trained, or a probability, such as 0.3"
             )
+        if self.threshold is None:
+            text = (
+                "this model is as boards have it, perhaps with a threshold in the weight of its "
+                "constant, and does not tell which one"
+            )
+            raise UsageError(text, "take the model of the run's result, after the run has finished")
         return replace(self, threshold=named.probability)
 
     @property
@@ -232,9 +248,11 @@ class DeviceModel:
         Its score is lower than that of this model by the score at the threshold, so that it makes
         the same predictions. Its probabilities are shifted: 1/2 stands for the threshold.
         """
+        if self.threshold in (None, EVEN):
+            return self
         averaged = for_decisions(self._averaged, self.threshold)
         mantissas = np.array(averaged.parameters, np.int16).reshape(self.mantissas.shape)
-        return replace(self, mantissas=mantissas, exponent=averaged.exponent, threshold=EVEN)
+        return replace(self, mantissas=mantissas, exponent=averaged.exponent, threshold=None)
 
     @property
     def _averaged(self) -> Averaged:
@@ -364,7 +382,9 @@ class DeviceModel:
         if self.classes > 1:
             size += f" and {self.classes} classes"
         text = f"a {_WORDS[self.model]} model of {size}, made after round {self.number}"
-        if self.threshold != EVEN:
+        if self.threshold is None:
+            text += ", as boards have it: its threshold, if it has one, is in the constant"
+        elif self.threshold != EVEN:
             text += f", with the threshold {self.threshold:.4g}"
         return text
 
