@@ -161,6 +161,12 @@ def test_the_interval_of_an_accuracy_is_that_at_the_threshold():
     assert low < 0.1 < high < 0.5
 
 
+def test_the_log_loss_of_a_single_record_has_no_interval():
+    data = rare(1.0, records=1, of_training=0.0)
+    found = judging.intervals(data, wire.LOGISTIC, logistic(data, 0.3))
+    assert found["log_loss"] is None
+
+
 def test_a_threshold_changes_neither_auc_nor_log_loss():
     data = DATA[wire.LOGISTIC]()
     weights = np.random.default_rng(3).normal(size=data.dimension)

@@ -307,25 +307,30 @@ def _share_of(flags: npt.NDArray[np.bool_], *, among: npt.NDArray[np.bool_]) -> 
 
 def intervals(
     dataset: Dataset, model: int, weights: Floats, threshold: float = EVEN
-) -> dict[str, list[float]]:
+) -> dict[str, list[float] | None]:
     """Return the 95 % confidence intervals of a model's metrics, by name.
 
     They are for records like the held-out ones, and not for other runs: Wilson's for accuracy,
-    Newcombe's for AUC, and the normal one for mean losses.
+    Newcombe's for AUC, and the normal one for mean losses. A loss of a single record has none: its
+    interval is None.
 
     weights: the weights of the model (d, or classes * d).
     threshold: as of `figures`.
     """
     features, labels = dataset.judged
     z = scores(features, weights)
-    return {name: list(_interval(name, z, labels, threshold)) for name in measures(dataset, model)}
+    found: dict[str, list[float] | None] = {}
+    for name in measures(dataset, model):
+        interval = _interval(name, z, labels, threshold)
+        found[name] = None if interval is None else list(interval)
+    return found
 
 
-def _interval(name: str, z: Floats, labels: Floats, threshold: float) -> tuple[float, float]:
+def _interval(name: str, z: Floats, labels: Floats, threshold: float) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of a metric of a model on these records.
 
     It follows from the metric itself for accuracy and AUC, and for losses from their standard
-    deviation over the records.
+    deviation over the records. None: there is a single record, which has no standard deviation.
 
     name: the name of the metric.
     z: the scores that the model gives to the records (n, or n x classes).
@@ -337,6 +342,8 @@ def _interval(name: str, z: Floats, labels: Floats, threshold: float) -> tuple[f
     interval = interval_of(name, metric, records=len(labels), positive=positive)
     if interval:
         return interval
+    if len(labels) == 1:
+        return None
     # A loss is a mean over records, with the standard error deviation / sqrt(n).
     deviation = float(_by_record(name, z, labels, threshold).std(ddof=1))
     half = _Z * deviation / math.sqrt(len(labels))

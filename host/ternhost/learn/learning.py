@@ -480,10 +480,9 @@ def _metric_lines(result: Mapping[str, Any]) -> list[str]:
     lines = []
     width = max(len(judging.WORDS[measure]) for measure in result["measures"])
     for measure in result["measures"]:
-        low, high = result[f"{measure}_interval"]
         lines.append(
             f"{judging.WORDS[measure]:<{width}} {result[measure]:.4f}   "
-            f"(95 % interval {low:.4f} to {high:.4f} on held-out records; without "
+            f"({_interval_in_words(result[f'{measure}_interval'])}; without "
             f"privacy {result[f'{measure}_optimum']:.4f}, "
             f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
         )
@@ -491,6 +490,14 @@ def _metric_lines(result: Mapping[str, Any]) -> list[str]:
     if not chance_lines:
         chance_lines = _bad_probability_lines(result)
     return [*lines, *_unit_lines(result), *chance_lines]
+
+
+def _interval_in_words(interval: Sequence[float] | None) -> str:
+    """Return words about the interval of a metric; None: a single record was held out."""
+    if interval is None:
+        return "one held-out record tells no interval"
+    low, high = interval
+    return f"95 % interval {low:.4f} to {high:.4f} on held-out records"
 
 
 def _bad_probability_lines(result: Mapping[str, Any]) -> list[str]:
@@ -659,9 +666,10 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
             f"{counted(reported_values, noun)}: the figure is chance"
         ]
 
-    low, high = result[f"{name}_interval"]
+    interval = result[f"{name}_interval"]
     baseline = result[f"{name}_baseline"]
-    interval_has_baseline = low <= baseline <= high
+    # A loss of a single record has no interval: nothing tells it from that of the baseline.
+    interval_has_baseline = interval is None or interval[0] <= baseline <= interval[1]
     if interval_has_baseline or not judging.is_better(name, result[name], baseline):
         remedy = (
             "a few boards with many records each learn with the record as the unit of privacy: "
