@@ -430,3 +430,27 @@ def test_the_report_has_data_for_every_column(homes, capsys):
     result = json.loads(described(capsys, "my.csv", "--json")[1])
     names = [column["column"] for column in result["columns"]]
     assert names == ["temperature in the living room", "w", "y"]
+
+
+def labelled(folder, missing_of_yes, missing_of_no):
+    """The finding on left out rows, of 100 records yes and 900 no, of which so many lack a value."""
+    amounts_of_yes = [""] * missing_of_yes + ["1"] * (100 - missing_of_yes)
+    amounts_of_no = [""] * missing_of_no + ["2"] * (900 - missing_of_no)
+    label = ["yes"] * 100 + ["no"] * 900
+    schema = """label = "answer"
+[columns.amount]
+low = 0
+high = 3
+[columns.answer]
+categories = ["no", "yes"]
+"""
+    every = found(folder, schema, amount=amounts_of_yes + amounts_of_no, answer=label)
+    return every[findings.MISSING].text
+
+
+def test_a_class_that_loses_more_rows_than_the_others_is_named(folder):
+    assert "the class yes" in labelled(folder, missing_of_yes=50, missing_of_no=50)
+
+
+def test_no_class_is_named_if_values_are_missing_by_chance(folder):
+    assert "the class" not in labelled(folder, missing_of_yes=12, missing_of_no=90)

@@ -78,6 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     result = {
         "schema": str(path),
         "written": is_new,
+        "label_was_named": args.label is not None,
         **_summary(records, uses),
         "problems": problems,
         "findings": [finding.summary() for finding in found],
@@ -205,6 +206,12 @@ def _first_lines(result: dict[str, Any], records: OwnData) -> list[str]:
         if records.schema.task == CLASSIFICATION:
             negative, positive = records.schema.class_names
             lines.append(f"{positive} is +1, and {negative} is -1")
+    elif result["label"]:
+        lines.append(f"the label {result['label']} is a number")
+    if result["label"] and result["written"] and not result["label_was_named"]:
+        lines.append(
+            f"{result['label']} was chosen as the label: if it is not, change label in the file"
+        )
     not_used = result["not_used"]
     if not_used:
         shown = ", ".join(not_used[:_MOST_UNUSED])

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tern.fixed import ONE
 from ternhost import datasets
@@ -17,7 +18,7 @@ from ternhost.datasets import in_memory, own
 from ternhost.datasets.columns import Categorical, Column, Numeric
 from ternhost.datasets.own import OwnData
 from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import SUFFIX, Schema
+from ternhost.datasets.schema import MIDDLE, SUFFIX, Schema
 from ternhost.datasets.selection import Selection
 from ternhost.text import counted
 
@@ -39,6 +40,8 @@ _FEW = STEPS // 100
 _AT_ONE_END = 0.95  # share of the values at a bound or beyond it
 _MIDDLE = (0.01, 0.99)  # the quantiles between which most values lie
 _NARROW = STEPS // 10
+_TIMES_MORE_LOST = 1.5  # records of a class than of all, as shares
+_FEWEST_LOST = 10  # records of a class
 _RARE_SHARE = 0.05  # of the records, for few classes
 _RARE_OF_FAIR = 0.2  # the same for many, as a part of the share that each would have
 _MOST_ROWS = 20_000  # that a run looks at
@@ -286,7 +289,40 @@ def _of_missing_rows(records: OwnData) -> Iterator[Finding]:
         rows = counted(records.missing_rows, "row")
         total = records.missing_rows + len(records.table)
         text = f"{rows} of {total:,} are left out, since a value is missing"
+        text += _of_lost_class(records)
         yield Finding(MISSING, "", schema.place_of("rows_with_missing", "missing"), text)
+
+
+def _of_lost_class(records: OwnData) -> str:
+    """Return words about the class of which missing values take far more records than of all.
+
+    Its share becomes smaller, so that models believe it to be rarer than it is. The text is empty if
+    there is none.
+    """
+    column = records.schema.label_column
+    if not isinstance(column, Categorical):
+        return ""
+    counts_before = _class_counts(records.whole, records.schema)
+    counts_after = _class_counts(records.table, records.schema)
+    lost_of_all = records.missing_rows / len(records.whole)
+    lost_shares = 1 - counts_after / np.maximum(1, counts_before)
+    most = int(lost_shares.argmax())
+    lost = int(counts_before[most] - counts_after[most])
+    if lost < _FEWEST_LOST or lost_shares[most] < _TIMES_MORE_LOST * lost_of_all:
+        return ""
+    name = column.categories[most]
+    return (
+        f", among them {lost:,} of the {counts_before[most]:,} of the class {name}, which seems rarer "
+        f'then: leave out the column that lacks them, or write rows_with_missing = "{MIDDLE}"'
+    )
+
+
+def _class_counts(table: RawTable, schema: Schema) -> npt.NDArray[np.int64]:
+    """Return how many rows of a table have each class; a missing label counts for none."""
+    column = schema.label_column
+    assert isinstance(column, Categorical)
+    codes = column.codes(table, schema.missing)
+    return np.bincount(codes[codes >= 0], minlength=len(column.categories))
 
 
 def computed_bounds(schema: Schema) -> list[Finding]:
