@@ -223,3 +223,42 @@ def test_a_plan_warns_of_a_log_loss_that_is_worse_than_that_of_the_class_shares(
 
 def test_a_plan_does_not_warn_of_a_better_log_loss():
     assert warnings(rows_of_runs([], [], loss=0.4)) == []
+
+
+# Whether a fleet that exists learns a model that is better than none
+
+
+def verdict_of(low, high, run_low, run_high, baseline=0.5):
+    """The verdict on a log-loss with these intervals."""
+    row = {
+        "rounds": 60,
+        "log_loss_mean": (low + high) / 2,
+        "log_loss_low": low,
+        "log_loss_high": high,
+        "log_loss_run_low": run_low,
+        "log_loss_run_high": run_high,
+    }
+    result = {"measure": judging.AUC, "baseline": 0.5, "log_loss_baseline": baseline}
+    return table.verdict(result, row)
+
+
+def test_a_run_that_certainly_has_a_smaller_loss_is_better_than_no_model():
+    assert "a single run is better" in verdict_of(0.3, 0.32, 0.25, 0.4)
+
+
+def test_a_run_that_may_have_a_larger_loss_is_better_on_average_only():
+    assert "on average better" in verdict_of(0.3, 0.4, 0.1, 0.6)
+
+
+def test_a_mean_loss_that_is_certainly_larger_is_worse_than_no_model():
+    assert "worse than no model" in verdict_of(0.6, 0.7, 0.4, 0.9)
+
+
+def test_a_mean_loss_that_may_be_either_is_hidden_by_noise():
+    assert "noise hides" in verdict_of(0.4, 0.6, 0.1, 0.9)
+
+
+def test_larger_accuracies_are_better_than_no_model_where_there_is_no_loss():
+    row = {"rounds": 60, "mean": 0.8, "low": 0.78, "high": 0.82, "run_low": 0.7, "run_high": 0.9}
+    result = {"measure": judging.ACCURACY, "baseline": 0.6}
+    assert "a single run is better" in table.verdict(result, row)

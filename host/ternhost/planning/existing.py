@@ -280,6 +280,7 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         table.line_of_baseline(result),
         f"  {table.WITHOUT_PRIVACY}: {same}; unit device: one report of each device, epsilon {epsilon}",
         *table.explanation(result),
+        table.verdict(result, result["curve"][-1]),
         *_warnings(result),
         *records.doubts(result),
     ]

@@ -357,7 +357,7 @@ def _from(devices: int | None, first: int, last: int) -> str:
     if devices is None:
         return f"with more than {counted(last, 'device')}, if at all"
     if devices <= first:
-        return f"with {counted(devices, 'device')} or fewer"
+        return f"already with {counted(devices, 'device')}, the fewest that were tried"
     return f"with about {counted(devices, 'device')} or more"
 
 

@@ -97,6 +97,32 @@ def explanation(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def verdict(result: Mapping[str, Any], row: Row) -> str:
+    """Return a sentence that says whether the models of a run are better than no model.
+
+    They are compared by their log-loss if they give probabilities, and else by their figure.
+
+    row: the last one of the runs of a plan by rounds, as of `quality.of_runs`.
+    """
+    measure, prefix = measures(result)[-1]
+    baseline = result[f"{prefix}baseline"]
+    worst_of_run, worst_of_mean, best_of_mean = "run_high", "high", "low"
+    if judging.is_better(measure, 1, 0):
+        worst_of_run, worst_of_mean, best_of_mean = "run_low", "low", "high"
+    if judging.is_better(measure, row[prefix + worst_of_run], baseline):
+        answer = "a single run is better than no model"
+    elif judging.is_better(measure, row[prefix + worst_of_mean], baseline):
+        answer = "on average better than no model, but a single run may be worse"
+    elif judging.is_better(measure, baseline, row[prefix + best_of_mean]):
+        answer = "worse than no model"
+    else:
+        answer = "noise hides whether this is better than no model"
+    return (
+        f"A run has {counted(row['rounds'], 'round')}, after which the {judging.WORDS[measure]} is "
+        f"{row[f'{prefix}mean']:.4g}, and that of the {baseline_name(result)} {baseline:.4g}: {answer}."
+    )
+
+
 def warnings(
     result: Mapping[str, Any], rows: Sequence[Row], when: Callable[[Sequence[Row]], str]
 ) -> list[str]:
