@@ -111,13 +111,16 @@ def _require_same_units(rows: Floats, dataset: Dataset | None, file: str) -> Non
         return
 
     first = wrong[0]
-    span = f"{rows[:, first].min():.3g} to {rows[:, first].max():.3g}"
+    span = f"is {rows[0, first]:.3g} in every row"
+    if spans[first] > 0:
+        span = f"is only from {rows[:, first].min():.3g} to {rows[:, first].max():.3g}"
     more = ""
     if len(wrong) > 1:
-        more = f", and so are {len(wrong) - 1} more"
+        more = f", and {counted(len(wrong) - 1, 'other column')} as narrow"
     raise UsageError(
-        f"{file}: {names[first]} is from {span}{more}, so these rows are probably in another unit",
-        hint="scale them as the records are, to [-1, 1] by their public bounds, or use --public none",
+        f"{file}: {names[first]} {span}, of -1 to 1{more}, and in the records it varies more: "
+        "these rows are in another unit, or from a small part of what the devices see",
+        hint="use rows in the units of the records and from all of their range, or --public none",
     )
 
 
