@@ -20,7 +20,7 @@ from ternhost.learn.base import Population
 from ternhost.learn.classifiers import Classifier, LearnedBy
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.infer import Infer
-from ternhost.learn.judging import logit
+from ternhost.learn.judging import choices, decisions, logit
 from ternhost.learn.parameters import LARGEST_WEIGHT
 from ternhost.learn.thresholds import Threshold, for_decisions
 from ternhost.store.runs import RUNNING, StoredRun
@@ -357,6 +357,53 @@ def test_the_file_of_a_board_is_written_with_another_threshold(here):
     command = ["runs", "--model-of", result.name, "--threshold", "1:4", "--output", "model.bin"]
     assert main(command) == 0
     assert (here / "model.bin").read_bytes() == result.device_model.with_threshold(0.2).file()
+
+
+def rare_records_with_scores(positive):
+    """A data set of 200 records with scores from -1 to 1, of which the 20 of one class are rare.
+
+    positive: whether the rare class is the positive one.
+    """
+    score = np.round(np.linspace(-1, 1, 200) * ONE).astype(np.int16)
+    is_rare = np.arange(200) % 10 == 0
+    labels = np.where(is_rare == positive, 1, -1).astype(np.int16)
+    records = load("breast-cancer")
+    return replace(
+        records,
+        features=np.stack([np.full(200, ONE, np.int16), score], axis=1),
+        feature_names=("constant", "score"),
+        labels=labels,
+        classes=(),
+        owners=None,
+    ).divided(np.arange(200) >= 100)
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_a_choice_of_threshold_finds_the_share_that_it_states(positive):
+    """Ten records of the rare class are held out, so the model finds a multiple of a tenth."""
+    data = rare_records_with_scores(positive)
+    weights = np.array([0.0, 1.0])
+    found = [each["recall"] for each in choices(data, wire.LOGISTIC, weights)]
+    assert found == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+
+
+def test_a_choice_states_what_the_model_does_at_its_threshold():
+    data = rare_records_with_scores(positive=True)
+    weights = np.array([0.0, 1.0])
+    choice = choices(data, wire.LOGISTIC, weights)[3]
+    assert choice.items() <= decisions(data, wire.LOGISTIC, weights, choice["threshold"]).items()
+
+
+def test_a_regression_has_no_choice_of_thresholds():
+    assert choices(load("diabetes"), wire.LINEAR, np.zeros(11)) == []
+
+
+def test_the_model_of_a_run_is_shown_with_the_choices_of_its_result(here, capsys):
+    result = train()
+    capsys.readouterr()
+    assert main(["runs", "--model-of", result.name, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["choices"] == result.choices
 
 
 def test_runs_without_a_model_take_no_threshold(here):

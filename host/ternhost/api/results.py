@@ -268,6 +268,15 @@ class TrainResult(Result):
         return dict(self.get("decisions") or {})
 
     @property
+    def choices(self) -> Sequence[Mapping[str, Any]]:
+        """Other thresholds of a logistic model, by what they find of the rarer class.
+
+        Each has a `threshold`, and the `recall`, `precision` and `predicted` at it on the held-out
+        records, as in `decisions`. It is empty for other models, and if no records are known.
+        """
+        return list(self.get("choices") or ())
+
+    @property
     def device_model(self) -> DeviceModel:
         """The model as devices use it, with the predictions that they make."""
         return DeviceModel.of_result(self)

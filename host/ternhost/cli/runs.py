@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.judging import WORDS
+from ternhost.learn.judging import SIGNS, WORDS
+from ternhost.learn.learning import share_in_words
 from ternhost.privacy.guarantee import rounded
 from ternhost.run import directory, guarantees
 from ternhost.run import result as results
@@ -42,8 +44,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--output FILE")
     add_option(parser, "--threshold P")
     parser.epilog = (
-        "--model-of with --output writes a board's model.bin, and with --threshold a model that "
-        f"decides differently.\n{parser.epilog}"
+        "--model-of also shows what other thresholds would find. With --output it writes a board's "
+        f"model.bin, and with --threshold a model that decides differently.\n{parser.epilog}"
     )
 
 
@@ -81,6 +83,8 @@ def _show_model(args: argparse.Namespace) -> int:
     lines = [str(model)]
     if args.output is None:
         lines += _weights(model)
+        summary["choices"] = _choices(args)
+        lines += _choice_lines(model, summary["choices"])
     else:
         model.save(args.output)
         summary["saved"] = args.output
@@ -105,6 +109,37 @@ def _weights(model: DeviceModel) -> list[str]:
             lines.append(f"of {label}:")
         for feature, weight in zip(features, weights_of_class, strict=True):
             lines.append(f"{weight:12.6f}  {feature}")
+    return lines
+
+
+def _choices(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return other thresholds for the model of a run, as of `judging.choices`.
+
+    There are none while the run goes on, since the model is not judged yet.
+    """
+    try:
+        result = results.load(args.model_of, Path(args.place))
+    except UsageError:  # the run has not finished
+        return []
+    return result.get("choices") or []
+
+
+def _choice_lines(model: DeviceModel, choices: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table of the thresholds that a model could have, with what each finds."""
+    if not choices:
+        return []
+    _, positive = model.class_names or SIGNS
+    lines = [
+        "",
+        f"what other thresholds do on the held-out records (above it, {positive} is predicted; "
+        "recall and precision are of the rarer class):",
+        f"{'threshold':>12}  {'recall':>9}  {'precision':>9}  {'predicted for':>13}",
+    ]
+    for choice in choices:
+        shares = [share_in_words(choice[name]) for name in ("recall", "precision", "predicted")]
+        lines.append(
+            f"{choice['threshold']:>12.4g}  {shares[0]:>9}  {shares[1]:>9}  {shares[2]:>13}"
+        )
     return lines
 
 

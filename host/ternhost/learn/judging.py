@@ -55,9 +55,13 @@ TRIVIAL = {
 }
 
 EVEN = 0.5  # the threshold at which a model predicts the more probable one of two classes
+# The float after 0, and the float before 1: what a threshold can be.
+LEAST, LARGEST = math.ulp(0.0), 1 - math.ulp(0.5)
 SIGNS = ("-1", "1")  # stand for the names of two classes that have none
 
 _UNBALANCED = 0.7  # where one of two classes has a larger share, accuracy tells little
+_RECALLS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of which a result has the thresholds
+_OF_A_CHOICE = ("threshold", "recall", "precision", "predicted")
 _STEPS = 1 << 16  # to which scores are rounded for the AUC
 _HALVINGS = 40  # of the interval in which a bound can be
 _Z = NormalDist().inv_cdf(0.975)
@@ -251,6 +255,51 @@ def decisions(
             if (true_classes == number).any() and not (predicted_classes == number).any()
         ]
     return found
+
+
+def choices(dataset: Dataset, model: int, weights: Floats) -> list[dict[str, Any]]:
+    """Return thresholds at which a logistic model finds more or less of the rarer class, for JSON.
+
+    Each entry is for one of some shares of the held-out records of the rarer class, such as 80 %. It
+    has the "threshold" at which the model finds so many or slightly more, and the "recall",
+    "precision" and "predicted" at this threshold (`decisions`). The list is empty for other models,
+    and if no held-out record is of this class.
+
+    model: its number (wire.md). weights: those of the model (d).
+    """
+    if model != LOGISTIC or dataset.task != CLASSIFICATION:
+        return []
+    features, labels = dataset.judged
+    z = scores(features, weights)
+    rarer = rarest_class(dataset)
+    of_rarer = z[_class_numbers(z, labels) == rarer]
+    if not len(of_rarer):
+        return []
+    found = []
+    for recall in _RECALLS:
+        count = math.ceil(recall * len(of_rarer))
+        threshold = _threshold_that_finds(count, of_rarer, z, positive=rarer == 1)
+        judged = decisions(dataset, model, weights, threshold)
+        found.append({name: judged[name] for name in _OF_A_CHOICE})
+    return found
+
+
+def _threshold_that_finds(count: int, of_class: Floats, z: Floats, *, positive: bool) -> float:
+    """Return the threshold at which a model predicts a class for so many of its records.
+
+    The score at the threshold is in the middle between two scores of records.
+
+    count: of the records, at least 1. of_class: the scores of the records of the class. z: those of
+    all records. positive: whether the class is the positive one.
+    """
+    from scipy.special import expit  # takes long to import
+
+    sign = 1 if positive else -1
+    last_found = np.sort(sign * of_class)[-count]
+    below = sign * z[sign * z < last_found]
+    first_missed = below.max() if len(below) else last_found - 1
+    threshold = float(expit(sign * (last_found + first_missed) / 2))
+    return min(max(threshold, LEAST), LARGEST)
 
 
 def rarest_class(dataset: Dataset) -> int:

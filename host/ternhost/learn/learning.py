@@ -428,7 +428,7 @@ class Learning(Learner):
         privacy.
         """
         if self.dataset is None:
-            return {"measure": None, "task": None, "decisions": {}}
+            return {"measure": None, "task": None, "decisions": {}, "choices": []}
         model = MODELS[self.model]
         private = self.weights, self.threshold_of(self.weights)
         figures = judging.figures(self.dataset, model, *private)
@@ -448,6 +448,7 @@ class Learning(Learner):
             "measures": names,
             "task": self.dataset.task,
             "decisions": judging.decisions(self.dataset, model, *private),
+            "choices": judging.choices(self.dataset, model, self.weights),
         }
         for name in names:
             for suffix, values in by_suffix.items():

@@ -14,15 +14,13 @@ import numpy as np
 
 from ternhost.count.questions import Averaged
 from ternhost.errors import UsageError
-from ternhost.learn.judging import EVEN, logit
+from ternhost.learn.judging import EVEN, LARGEST, LEAST, logit
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, quantise
 
 _HINT = (
     "a probability, such as 0.3; the costs of a false alarm and of a miss, such as 1:5; "
     "or the share of records to predict as positive, such as 24%"
 )
-# The float after 0, and the float before 1.
-_LEAST, _LARGEST = math.ulp(0.0), 1 - math.ulp(0.5)
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Threshold:
         lowest_above = descending[positive - 1] if positive else descending[0] + 1
         highest_below = descending[positive] if positive < len(scores) else descending[-1] - 1
         threshold = float(expit((lowest_above + highest_below) / 2))
-        return min(max(threshold, _LEAST), _LARGEST)
+        return min(max(threshold, LEAST), LARGEST)
 
 
 def require_threshold(threshold: float) -> None:

@@ -230,9 +230,11 @@ class DeviceModel:
             text = (
                 f"{threshold} is a share of the records that judge a model, which it does not keep"
             )
-            raise UsageError(
-                text, "name it when the model is trained, or a probability, such as 0.3"
+            hint = (
+                "name a probability, such as 0.3; 'tern runs --model-of RUN' shows what share of the "
+                "records some of them predict"
             )
+            raise UsageError(text, hint)
         if self.threshold is None:
             text = (
                 "this model is as boards have it, perhaps with a threshold in the weight of its "
