@@ -248,10 +248,10 @@ def algorithm_chosen_for(named, **how):
 @pytest.mark.parametrize(
     ("named", "algorithm", "reason"),
     [
-        ({}, "direct", "public rows are known"),
+        ({}, "direct", "two classes"),
         ({"group": 500}, "fedsgd", "--group is an option of it"),
         ({"data": "diabetes"}, "fedsgd", "two classes"),
-        ({"data": "devices:9"}, "fedsgd", "no public rows"),
+        ({"public": "none"}, "direct", "two classes"),
         ({"unit": "record"}, "fedsum", ""),
         ({"moments": 0.1}, "direct", "--moments is"),
     ],

@@ -66,6 +66,7 @@ _ROUNDS_WITHOUT_FEATURES = 2  # if nothing is known of the features, nor asked
 _ROUNDS_OF_CHECKS = 2  # the first ones, in which public rows are checked
 _FEWEST = 5  # public rows for each feature: fewer tell less of a population than devices do
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
+_TINY = 1e-12  # the least squared length
 _MISFIT = 3.0  # beyond this, public rows are of another population
 _THEN = ("auto", FedSGD.name, "none")
 # From where descent is better: `Observations.rows_error_over_noise` if the rows suit, else
@@ -296,7 +297,7 @@ class Direct(Learning):
             direction = features.gradient.copy()
             noise = (self.d - 2) * features.variance
             squared_length = float(direction[1:] @ direction[1:])
-            direction[1:] *= max(0.0, 1 - noise / max(squared_length, noise))
+            direction[1:] *= max(0.0, 1 - noise / max(squared_length, noise, _TINY))
         return Observations(LOGISTIC, made_up(self.d, direction), invented=True)
 
     def _choose_designs(self, reports: int) -> None:
