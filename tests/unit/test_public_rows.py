@@ -1,5 +1,7 @@
 """Public rows in another unit than the records of the run are refused before the run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,21 @@ def test_a_column_in_another_unit_is_refused_by_its_name(factor, columns):
     first = DATA.feature_names[min(columns, default=1)]
     with pytest.raises(UsageError, match=rf"\b{first}\b"):
         parsed(scaled(factor, *columns))
+
+
+@pytest.mark.parametrize("columns", [(), (3,)], ids=["all columns", "one column"])
+def test_a_column_that_is_clipped_to_its_bounds_is_refused_by_its_name(columns):
+    """Values a thousand times too large lie beyond the bounds of the schema, which become them."""
+    first = DATA.feature_names[min(columns, default=1)]
+    with pytest.raises(UsageError, match=rf"\b{first}\b"):
+        parsed(np.clip(scaled(1000, *columns), -1, 1))
+
+
+def test_a_column_of_two_values_may_have_both_in_public_rows():
+    records = DATA.features.copy()
+    records[:, -1] = np.where(np.arange(len(records)) % 2, -16384, 16384)
+    data = replace(DATA, features=records)
+    assert parsed(records[:300] / 16384, data).rows is not None
 
 
 def test_a_public_row_with_a_missing_value_is_left_out():

@@ -17,6 +17,9 @@ from ternhost.text import counted, whole_number
 METAVAR = "FILE|N|none"
 _NARROW = 0.02  # a hundredth of [-1, 1]: 1 % of the steps of Q1.14
 _TIMES_WIDER = 10  # so much wider than the rows half of the records are, if the units differ
+# The shares of rows and of records at the bounds of a column, if the units differ: values beyond the
+# bounds become these.
+_CLIPPED_ROWS, _CLIPPED_RECORDS = 0.9, 0.1
 _SEED_OF_ROWS = 7  # beside the run's seed, so that the choice depends on nothing else
 
 
@@ -61,6 +64,8 @@ def parse(
         rows = read(Path(text), d, constant=has_constant, schema=schema)
         _require_enough(rows, d)
         _require_same_units(rows, dataset, text)
+        if dataset is not None:
+            _require_within_bounds(rows, dataset, text)
         return PublicRows(rows, name=f"the rows of {text}")
 
     if dataset is None:
@@ -122,6 +127,26 @@ def _require_same_units(rows: Floats, dataset: Dataset | None, file: str) -> Non
         "these rows are in another unit, or from a small part of what the devices see",
         hint="use rows in the units of the records and from all of their range, or --public none",
     )
+
+
+def _require_within_bounds(rows: Floats, dataset: Dataset, file: str) -> None:
+    """Raise UsageError for public rows with values that are probably too large for their bounds.
+
+    Such values are clipped to the bounds -1 and 1. Nearly all rows have these in some column, and
+    nearly none of the records do.
+
+    rows: n x d. dataset: of the records. file: of the rows, for the message.
+    """
+    records = dataset.features[dataset.training] / ONE
+    is_clipped = (np.abs(rows) == 1).mean(axis=0) >= _CLIPPED_ROWS
+    is_within = (np.abs(records) == 1).mean(axis=0) <= _CLIPPED_RECORDS
+    wrong = np.flatnonzero(is_clipped & is_within)
+    if len(wrong):
+        raise UsageError(
+            f"{file}: nearly all values of {dataset.feature_names[wrong[0]]} are at its bounds or "
+            "beyond, and in the records they are not: these rows are probably in another unit",
+            hint="use rows in the units of the records, or --public none",
+        )
 
 
 def read(path: Path, d: int, constant: bool = True, schema: Schema | None = None) -> Floats:
