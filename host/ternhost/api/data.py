@@ -129,6 +129,9 @@ def describe(data: AnyData) -> Schema:
         schema = ternhost.describe(frame)
         schema.write("my.toml")
 
+    The label is the last column, unless a column has a usual name such as "label" or "y". Name
+    another one with `Data`: ``ternhost.describe(Data(frame, label="fails"))``.
+
     Raises UsageError for a table that cannot be read.
     """
     given = as_data(data)
