@@ -248,10 +248,10 @@ def algorithm_chosen_for(named, **how):
 @pytest.mark.parametrize(
     ("named", "algorithm", "reason"),
     [
-        ({}, "direct", "two classes"),
+        ({}, "direct", "public rows are known"),
         ({"group": 500}, "fedsgd", "--group is an option of it"),
         ({"data": "diabetes"}, "fedsgd", "two classes"),
-        ({"public": "none"}, "direct", "two classes"),
+        ({"data": "devices:9"}, "fedsgd", "no public rows"),
         ({"unit": "record"}, "fedsum", ""),
         ({"moments": 0.1}, "direct", "--moments is"),
     ],

@@ -68,12 +68,14 @@ def choose_algorithm(
         obstacle = "; boards with the module projection can do with one answer: tern train direct"
     elif not _has_two_classes(named):
         obstacle = _TWO_CLASSES
+    elif not only_direct:
+        obstacle = _missing_rows(named)
 
     if obstacle:
         return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
     if only_direct:
         return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of it")
-    return Chosen(_DIRECT, f"{_ONCE}: two classes")
+    return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
 
 
 def _implied_algorithm(
@@ -135,9 +137,9 @@ def names_device(named: Mapping[str, Any]) -> bool:
 def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
     """Tell whether one answer of each device is enough to learn a model of a data set.
 
-    That is so for two classes.
+    That is so for two classes, if the data set declares public rows.
     """
-    return model == "logistic" and dataset.task == CLASSIFICATION
+    return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
 
 
 def _has_two_classes(named: Mapping[str, Any]) -> bool:
@@ -149,6 +151,25 @@ def _has_two_classes(named: Mapping[str, Any]) -> bool:
     if on_devices is not None:
         return on_devices.classes is None
     return datasets.task_of(data, _selection(named)) == CLASSIFICATION
+
+
+def _missing_rows(named: Mapping[str, Any]) -> str | None:
+    """Say why no public rows are known, as the end of a sentence; None if there are some.
+
+    Public rows are features of records that are nobody's secret. An algorithm that learns from one
+    answer of each device needs them. The user has not named a source of them, so that they can only
+    be those that a data set declares to be public.
+
+    named: the options that the user named, and their values.
+    """
+    if "public" in named:  # --public none, as another value would be a source
+        return ": there are to be no public rows"
+    name = _data(named)
+    if datasets.on_devices.parse(name) is not None:
+        return ": no public rows are known (--public FILE)"
+    if not suits_direct("logistic", datasets.load(name, selection=_selection(named))):
+        return f": {name} declares no public rows (--public FILE|N)"
+    return None
 
 
 def _data(named: Mapping[str, Any]) -> str:
