@@ -9,7 +9,7 @@ Without anything known of the records, `Descent` makes 60 to 150 small steps (Ab
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,29 @@ from ternhost.learn.survey import Answer, PublicFacts, Survey
 
 _FEWEST_ROUNDS = 60
 _MOST_ROUNDS = 150
+# Divides the number of rounds at which noise and curvature bound the learning rate alike; about the
+# residual at 0 times _STEEPNESS, divided by the curvature.
+_ROUNDS_DIVISOR = 16
 # The rate without noise, times the curvature. With a momentum of 0.8 steps up to 18 are stable.
 _STEEPNESS = 12.0
-_FASTEST = 4.0  # by how much fewer the gradients may be clipped, for a larger rate
+# How much smaller than the first radius the present one may count, where the rate follows it.
+_MOST_SHRINKAGE = 4.0
+# The survey takes gradients at the shares of the classes in two rounds, which count as one step
+# each. A step has no momentum from before, and so is made twice as long.
+_STEPS_OF_SURVEY = 2
+_WITHOUT_MOMENTUM = 2.0
 
 # The share of units that should be clipped: of records, of which at most half of a rare class may
 # be, and of runs of records.
 _CLIPPED = 0.1
-_OF_RAREST = 0.5
+_CLIPPED_OF_RAREST = 0.5
 _CLIPPED_RUNS = 0.25
 
-# How far noise alone may carry a prediction, as a share of the predictions' standard deviation.
+# How far noise alone may carry a prediction, its reach, as a share of the standard deviation of the
+# predictions.
 _REACH = 1.4
 _LEAST_REACH = 0.8  # in scores of a classifier
-# Of regression, in residuals.
+# Of regression, in typical residuals.
 _LEAST_RESIDUALS = 0.2
 _MOST_RESIDUALS = 4.0
 _RESIDUALS_OF_RUNS = 2.0
@@ -43,11 +52,11 @@ _DOUBT = 1.25  # standard deviations of noise that are taken off what the predic
 # The standard deviation of the logarithm of the first radius.
 _UNSURE = 0.3
 _UNSURE_OF_REGRESSION = 1.0
-# Residuals of regression can be far smaller than labels. Too small a radius costs less than too
-# large a one.
+# The first radius of regression, in norms of a record. Residuals can be far smaller than labels, and
+# too small a radius costs less than too large a one.
 _FIRST_OF_REGRESSION = 0.15
 _FIRST_OF_RUNS = 0.25
-_DEVIATIONS = 1.6  # of a normal residual, at the radius that clips the right share
+_DEVIATIONS = 1.6  # of a normal residual, at the radius that clips a share of _CLIPPED
 
 # What is believed of the number of records, as a share of the nominal number.
 _UNSURE_RECORDS = 0.5  # its standard deviation
@@ -59,6 +68,26 @@ class _StrongMomentum(Momentum):
     """Momentum of 0.8."""
 
     _KEPT = 0.8
+
+
+class RoundAnswer(NamedTuple):
+    """What all boards answered in a round, and how many units they are believed to have."""
+
+    gradient: Floats  # the mean gradient of a record (a value for each weight)
+    noise: float  # the standard deviation of each value of it
+    units: float  # how many units there are, as believed
+    tally: float  # what all units added to the tally, with noise
+    tally_noise: float  # the standard deviation of that noise
+
+    @property
+    def mean_tally(self) -> float:
+        """What a unit added to the tally on average, with noise."""
+        return self.tally / self.units
+
+    @property
+    def mean_tally_noise(self) -> float:
+        """The standard deviation of the noise in `mean_tally`."""
+        return self.tally_noise / self.units
 
 
 class Descent:
@@ -90,11 +119,11 @@ class Descent:
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
         # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
         # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
-        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d). The factor 16 is of
-        # the order of residual * steepness / curvature.
-        wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
+        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d).
+        norm = math.sqrt(math.sqrt(facts.features))
+        wanted = norm / (_ROUNDS_DIVISOR * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
-        # Those that follow from the survey.
+        # Both are set anew when the survey is done.
         self._radius = self._first_radius()
         self._reach = math.inf  # how far noise alone may carry a prediction
 
@@ -155,27 +184,42 @@ class Descent:
         boards: how many answered.
         """
         if boards:
-            deviation = sigma * math.sqrt(boards)  # of the noise in the sum over all boards
-            # The nominal number of units of these boards.
-            nominal_units = self.facts.units * boards / self.facts.boards
-            if not self._survey.done and self._survey.counts_units:
-                self._learn_records(tally, deviation, nominal_units)
-            records = self.facts.records * boards * self._record_share
-            units = nominal_units * self._record_share
-            gradient = np.asarray(total, np.float64) / records
-            noise = deviation / records
+            answer = self._mean_gradient(total, tally, sigma, boards)
             if self._survey.done:
-                self._radius.learn(tally, deviation, units)
-                self._move(gradient, noise)
+                self._radius.learn(answer.tally, answer.tally_noise, answer.units)
+                self._move(answer.gradient, answer.noise)
             else:
-                self._learn_survey(gradient, noise, tally / units, deviation / units)
+                self._learn_survey(answer)
         self.round += 1
 
+    @property
+    def _counts_units(self) -> bool:
+        """Whether every unit adds the same to the tally of the next round, which counts them."""
+        return not self._survey.done and self._survey.counts_units
+
+    def _mean_gradient(self, total: Floats, tally: float, sigma: float, boards: int) -> RoundAnswer:
+        """Divide the sums of a round by the number of records; learn that number if it is counted.
+
+        The arguments are those of `learn`, but at least one board has answered.
+        """
+        noise_of_sum = sigma * math.sqrt(boards)  # over all boards
+        nominal_units = self.facts.units * boards / self.facts.boards
+        if self._counts_units:
+            self._learn_records(tally, noise_of_sum, nominal_units)
+        records = self.facts.records * boards * self._record_share
+        return RoundAnswer(
+            gradient=np.asarray(total, np.float64) / records,
+            noise=noise_of_sum / records,
+            units=nominal_units * self._record_share,
+            tally=tally,
+            tally_noise=noise_of_sum,
+        )
+
     def _learn_records(self, tally: float, deviation: float, nominal_units: float) -> None:
-        """Learn from a tally to which every unit added the same how many records there are.
+        """Learn how many records there are, from a tally to which every unit added the same.
 
         tally: the sum of what all units added, with noise. deviation: the standard deviation of that
-        noise. nominal_units: how many units there should be.
+        noise. nominal_units: how many units the boards that answered should have.
         """
         of_unit, _ = self.tally
         measured_share = tally / (of_unit * nominal_units)
@@ -186,18 +230,14 @@ class Descent:
         believed = 1 + (measured_share - 1) * prior_variance / (prior_variance + noise**2)
         self._record_share = min(max(believed, _LEAST_RECORDS), _MOST_RECORDS)
 
-    def _learn_survey(self, gradient: Floats, noise: float, tally: float, deviation: float) -> None:
-        """End a round of the survey; after the last one, begin the descent.
-
-        gradient: the mean gradient of a record (a value for each weight). noise: the standard
-        deviation of each value of it. tally, deviation: the mean of what a unit added to the tally,
-        and the standard deviation of the noise in it.
-        """
+    def _learn_survey(self, answer: RoundAnswer) -> None:
+        """End a round of the survey; after the last one, begin the descent."""
         of_clipped, _ = self.tally
-        share, share_noise = 0.0, 1.0
+        share, share_noise = 0.0, 1.0  # nothing is known of it
         if of_clipped:
-            share, share_noise = tally / of_clipped, deviation / of_clipped
-        self._survey.learn(Answer(gradient, noise, share, share_noise))
+            share = answer.mean_tally / of_clipped
+            share_noise = answer.mean_tally_noise / of_clipped
+        self._survey.learn(Answer(answer.gradient, answer.noise, share, share_noise))
         if self._survey.done:
             self._begin()
 
@@ -211,12 +251,11 @@ class Descent:
         self._reach = self._reach_by_survey()
         if facts.model == LINEAR:
             return
-        slopes = survey.gradient.copy()
-        slopes[facts.constants] = 0  # which are at their place already
-        # The rounds of the survey count as so many steps, and each as two, since they have no
-        # momentum from before.
-        rate = self._rate(survey.gradient_noise * math.sqrt(2))
-        self._optimiser.step(slopes, min(4 * rate, self._steepest_rate()))
+        gradient = survey.gradient.copy()
+        gradient[facts.constants] = 0  # these weights are at their place already
+        noise_of_round = survey.gradient_noise * math.sqrt(_STEPS_OF_SURVEY)
+        rate = _STEPS_OF_SURVEY * _WITHOUT_MOMENTUM * self._rate(noise_of_round)
+        self._optimiser.step(gradient, min(rate, self._steepest_rate()))
 
     def _first_radius(self) -> Radius:
         """Return the radius with which the descent begins, as far as the survey knows it."""
@@ -241,22 +280,25 @@ class Descent:
         if self.facts.unit > 1:
             return _CLIPPED_RUNS
         if self.facts.model in (LOGISTIC, SOFTMAX_GRADIENT):
-            return min(_CLIPPED, _OF_RAREST * self._survey.rarest)
+            return min(_CLIPPED, _CLIPPED_OF_RAREST * self._survey.rarest)
         return _CLIPPED
 
     def _reach_by_survey(self) -> float:
         """Return how far noise alone may carry a prediction.
 
-        It is what the predictions of the best model are expected to vary, by the gradient g at the
-        shares of the classes. If features are uncorrelated, this model is g d / (c |x|**2), where c
-        is the curvature, and its predictions have the variance |g|**2 d / (c |x|)**2.
+        It is about as far as the predictions of the best model are expected to vary, by the gradient
+        g at the shares of the classes. If features are uncorrelated, this model is g d / (c |x|**2),
+        where c is the curvature, and its predictions have the variance |g|**2 d / (c |x|)**2.
         """
         facts, survey = self.facts, self._survey
         of_features = np.delete(survey.gradient, facts.constants)
-        noise = survey.gradient_noise**2
-        by_noise = len(of_features) * noise + _DOUBT * math.sqrt(2 * len(of_features)) * noise
-        signal = max(float(of_features @ of_features) - by_noise, 0.0)
-        deviation = math.sqrt(signal * facts.features / facts.classes)
+        variance = survey.gradient_noise**2
+        # Noise alone adds chi-squared times its variance to |g|**2: by its mean, the count, and by some
+        # of its standard deviations, sqrt(2 count).
+        count = len(of_features)
+        by_noise = count * variance + _DOUBT * math.sqrt(2 * count) * variance
+        squared_length = max(float(of_features @ of_features) - by_noise, 0.0)
+        deviation = math.sqrt(squared_length * facts.features / facts.classes)
         return _REACH * deviation / (survey.curvature * survey.norm)
 
     def _steepest_rate(self) -> float:
@@ -269,30 +311,38 @@ class Descent:
         if facts.model == LINEAR:
             return _STEEPNESS / (survey.curvature * facts.features)
         norm = min(survey.norm, math.sqrt(facts.features))
-        fewer = self._radius.first / self._radius.value
-        fewer = min(max(fewer, 1.0), _FASTEST)
-        return _STEEPNESS * fewer**2 / (survey.curvature * norm**2)
+        shrinkage = self._radius.first / self._radius.value
+        shrinkage = min(max(shrinkage, 1.0), _MOST_SHRINKAGE)
+        return _STEEPNESS * shrinkage**2 / (survey.curvature * norm**2)
 
     def _rate(self, noise: float) -> float:
         """Return the learning rate: as large as curvature and noise allow.
 
         noise: the standard deviation of each value of the gradient of a round.
         """
-        facts, survey = self.facts, self._survey
-        if facts.model == LINEAR:
-            record_radius = self.radius / math.sqrt(facts.unit)
-            residual = record_radius / survey.norm / _DEVIATIONS
-            least, most = _LEAST_RESIDUALS * residual, _MOST_RESIDUALS * residual
-            if not survey.has_gradient:
-                most = _RESIDUALS_OF_RUNS * residual
-        else:
-            least, most = _LEAST_REACH, survey.norm
-        reach = min(max(self._reach, least), most)
         rate = self._steepest_rate()
         if noise:
+            least, most = self._limits_of_reach()
+            reach = min(max(self._reach, least), most)
             # Steps of rate r add up to a random walk of a weight of r * noise * sqrt(rounds).
-            rate = min(rate, reach / survey.norm / (noise * math.sqrt(self.rounds)))
+            rate = min(rate, reach / self._survey.norm / (noise * math.sqrt(self.rounds)))
         return rate
+
+    def _limits_of_reach(self) -> tuple[float, float]:
+        """Return the least and the most that noise alone may carry a prediction, whatever the survey.
+
+        Scores of a classifier are compared with 1. Those of regression are compared with the typical
+        residual, which follows from the radius of clipping.
+        """
+        facts, survey = self.facts, self._survey
+        if facts.model != LINEAR:
+            return _LEAST_REACH, survey.norm
+        radius_of_record = self.radius / math.sqrt(facts.unit)
+        residual = radius_of_record / survey.norm / _DEVIATIONS
+        most = _MOST_RESIDUALS
+        if not survey.has_gradient:
+            most = _RESIDUALS_OF_RUNS
+        return _LEAST_RESIDUALS * residual, most * residual
 
     def _move(self, gradient: Floats, noise: float) -> None:
         """Make a step of the model against the mean gradient of a record.
@@ -305,7 +355,7 @@ class Descent:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "round": self.round,
-            "there": self._record_share,
+            "record_share": self._record_share,
             "survey": self._survey.state(),
             "radius": self._radius.state(),
             "reach": self._reach if math.isfinite(self._reach) else None,
@@ -317,7 +367,7 @@ class Descent:
         with reading_state("learning from sums"):
             self._optimiser.restore(state["optimiser"])
             self.round = int(state["round"])
-            self._record_share = float(state["there"])
+            self._record_share = float(state["record_share"])
             self._survey.restore(state["survey"])
             self._radius = self._first_radius()
             self._radius.restore(state["radius"])

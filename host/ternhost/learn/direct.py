@@ -60,11 +60,11 @@ from ternhost.text import clipped, counted
 
 _REPORTS = 20_000
 _MOMENTS = 0.15  # share of the devices that report features, without public rows
-_PARTS = 6  # of the devices, of which each round asks one without public rows
-_PARTS_WITH_ROWS = (1, 2, 3)  # how many of them each round asks with public rows
+_PARTS = 6  # equal parts of the devices, of which each round asks one without public rows
+_PARTS_WITH_ROWS = (1, 2, 3)  # how many of these parts each round asks with public rows
 _ROUNDS_WITHOUT_FEATURES = 2  # if nothing is known of the features, nor asked
 _ROUNDS_OF_CHECKS = 2  # the first ones, in which public rows are checked
-_FEWEST = 5  # public rows for each feature: fewer tell less of a population than devices do
+_FEWEST_ROWS = 5  # public, for each feature: fewer tell less of a population than devices do
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _TINY = 1e-12  # the least squared length
 _MISFIT = 3.0  # beyond this, public rows are of another population
@@ -224,19 +224,22 @@ class Direct(Learning):
         """How many parts of the devices have been asked before each round, and after the last.
 
         All parts are of equal size. With public rows the first round is short: it shows whether
-        they suit the population. If they do not, the run goes on as without public rows.
+        they suit the population. If they do not, the run goes on as without public rows: each later
+        round asks one part.
         """
         assert self.reports is not None
         if self._public.rows is None and self.options.moments == 0:
-            return tuple(range(min(_ROUNDS_WITHOUT_FEATURES, self.reports) + 1))
+            rounds = min(_ROUNDS_WITHOUT_FEATURES, self.reports)
+            return tuple(range(rounds + 1))
         parts = min(_PARTS, self.reports)
         if self._public.rows is None or parts < _PARTS:
             return tuple(range(parts + 1))
-        with_rows = (0, *itertools.accumulate(_PARTS_WITH_ROWS))
+        with_rows = (0, *itertools.accumulate(_PARTS_WITH_ROWS))  # 0, 1, 3, 6
         if self._dropped is None:
             return with_rows
         until_dropped = with_rows[: self._dropped.round + 1]
-        return (*until_dropped, *range(until_dropped[-1] + 1, parts + 1))
+        one_by_one = range(until_dropped[-1] + 1, parts + 1)
+        return (*until_dropped, *one_by_one)
 
     def _modules(self) -> tuple[str, ...]:
         """Return the modules of the device library that the questions need on boards."""
@@ -572,7 +575,7 @@ class Direct(Learning):
         """
         is_far = self._distance is not None and self._distance.is_far
         assert self._rows is not None
-        are_enough = len(self._rows) >= _FEWEST * self.d
+        are_enough = len(self._rows) >= _FEWEST_ROWS * self.d
         return are_enough and self._observations.rows_suit and not is_far
 
     def _drop_rows(self) -> None:
@@ -645,16 +648,13 @@ class Direct(Learning):
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
-        features, descent = None, None
+        features, dropped, descent = None, None, None
         if self._features:
-            # The mean direction, the variance of its noise, and how devices clipped features.
-            known = self._features
-            features = [known.gradient.tolist(), known.variance, known.radius, known.tau]
-        if self._descent:
-            descent = self._descent.state()
-        dropped = None
+            features = self._features.state()
         if self._dropped:
             dropped = list(self._dropped)
+        if self._descent:
+            descent = self._descent.state()
         return {
             "round": self._round,
             "last": self.last_gradient,
@@ -679,14 +679,7 @@ class Direct(Learning):
                 self.rounds = len(self._parts_asked) - 1
             self._features = None
             if state["features"]:
-                direction, variance, radius, tau = state["features"]
-                self._features = Observation(
-                    weights=np.zeros(self.d),  # features have none
-                    gradient=np.array(direction, float),
-                    variance=float(variance),
-                    radius=radius,
-                    tau=tau,
-                )
+                self._features = Observation.of_state(state["features"])
             self._observations = self._empty_observations(self._features)
             self._observations.restore(state["seen"])
             self._model = self._observations.lengthened()

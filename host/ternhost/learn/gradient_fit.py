@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from tern.wire import LINEAR, LOGISTIC
+from ternhost.learn.losses import mean_labels
 from ternhost.learn.observations import Observation
 from ternhost.learn.optimisers import read_vectors
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, reading_state
 
-_TINY = 1e-12
+_TINY = 1e-12  # the least variance, or length
 # The prior's standard deviation of the constant's weight, in those of other weights: it is hardly
 # shrunk, since the share of a rare class shall not be.
 _CONSTANT = 30.0
@@ -29,28 +30,57 @@ _CONSTANT = 30.0
 # of the observed one.
 _MODEL_ERROR = 0.15
 _LARGEST_RESIDUAL = 2.0  # of a record, as labels and their means are in [-1, 1]
-_LEAST_SPREAD = 1e-3  # of the largest one, for whitening
+_LEAST_SPREAD = 1e-3  # of the features' variance in a direction, in that of the largest one
+# The variances of weights that are tried for a prior: powers of 10, from the largest to the least.
+_LARGEST_POWER, _LEAST_POWER = 2, -3
 _MANY_WEIGHTS = 200  # beyond this number fewer priors are compared, to save time
 _STEPS = 2  # Gauss-Newton steps for each prior, which begin at the fit by the one before
 _STEP = 0.9  # each goes so much of the way at most
-_HALVED = 4  # how often a step may be halved
-# When the rows are of another population: the misfit, and how many standard deviations chi-squared
-# is beyond its mean. The first gradient alone shows only the grossest error.
+_HALVED = 4  # how many lengths of a step are tried, each half as long as the one before
+# Rows are of another population if the misfit is larger than the first number, and chi-squared is
+# more standard deviations beyond its mean than the second one. The first gradient alone shows only
+# the grossest error.
 _MISFIT, _DEVIATIONS = 1.35, 2.5
 _FIRST_MISFIT, _FIRST_DEVIATIONS = 3.0, 6.0
-# Of the length of all gradients together, what a radius may leave of it.
+# The radii that are tried: those that leave so large a share of the length of all gradients together.
 _KEPT = (0.8, 0.9, 0.95, 0.98, 0.995)
 _LEAST_RADIUS = 0.05
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """An observed gradient, and the gradients of the rows at its weights."""
+    """An observed gradient, and the gradients of the rows at the weights where it was observed.
+
+    - observed: the gradient, with its weights and its clipping
+    - factors: what a row x is multiplied by in its own gradient. For classifiers there is a number
+      for each class, and for each label that the row may have (n x classes x labels). For linear
+      regression it is the score, from which the mean label is still to be subtracted (n x 1 x 1).
+    """
 
     observed: Observation
-    # What a row is multiplied by in the gradient of each class, for each label that it may have (n x
-    # classes x labels). For linear regression: the scores of the rows (n x 1 x 1).
     factors: Floats
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """A kind of prior: weights are matrix @ u, and all values of u have the same variance.
+
+    - matrix: B (d x d), where d is the number of all weights
+    - inverse: that of `matrix`
+    """
+
+    matrix: Floats
+    inverse: Floats
+
+    @classmethod
+    def of(cls, matrix: Floats, classes: int) -> "_Basis":
+        """Return the basis in which the weights of each class have this matrix (d x d)."""
+        of_all_classes = np.asarray(np.kron(np.eye(classes), matrix), np.float64)
+        return cls(of_all_classes, np.asarray(np.linalg.inv(of_all_classes), np.float64))
+
+    def penalty(self, weights: Floats, variance: float) -> float:
+        """Return |u|**2 / variance, which is how improbable weights are by the prior."""
+        return float(np.square(self.inverse @ weights).sum()) / variance
 
 
 @dataclass(frozen=True)
@@ -58,7 +88,7 @@ class _Candidate:
     """The weights that explain the answers best under one prior."""
 
     weights: Floats
-    evidence: float  # log-likelihood of the prior, up to a constant
+    evidence: float  # the logarithm of the prior's likelihood, up to a constant
     chi_squared: float  # of what the weights leave unexplained
     parameters: float  # how many the answers determine, rather than the prior
 
@@ -80,21 +110,23 @@ class GradientFit:
         self.model = model
         self.classes = classes
         self.weights: Floats = np.zeros(classes * rows.shape[1])
-        # How badly the fit explains the gradients: chi-squared for each degree of freedom.
+        # How badly the fit explains the gradients: chi-squared for each degree of freedom, which is
+        # about 1 if only noise is left.
         self.misfit = 1.0
         self.rows_suit: bool = True  # whether they are of the boards' population, as far as known
         # How clearly the gradients show more than noise beside the constant, in standard deviations.
         # Only if they do can they show that the rows are of another population.
         self.clarity = 0.0
         self._rows = rows
-        # A mean over rows differs from one over records by the chance of both samples.
-        self._chance = 1 / len(rows)
+        # A mean over rows differs from one over records by the chance of both samples. Its variance
+        # is that of a single row times this number.
+        self._variance_of_means = 1 / len(rows)
         if records:
-            self._chance += 1 / records
-        self._norms: Floats = np.linalg.norm(rows, axis=1)
+            self._variance_of_means += 1 / records
+        self._norms: Floats = np.linalg.norm(rows, axis=1)  # n
         self._answers: list[_Answer] = []
-        self._bases = self._priors()
-        # In how many directions the rows lie: their number, if all are equally long.
+        self._bases = self._kinds_of_priors()
+        # In how many directions the rows lie. It is d if they vary by as much in all directions.
         moments = np.linalg.eigvalsh(rows.T @ rows)
         self._directions = float(moments.sum() ** 2 / np.square(moments).sum())
 
@@ -104,57 +136,55 @@ class GradientFit:
 
     # The prior
 
-    def _priors(self) -> list[Floats]:
-        """Return matrices B (d x d) of which each makes a prior: weights are B u, with u ~ N(0, v I).
+    def _kinds_of_priors(self) -> list[_Basis]:
+        """Return the kinds of priors among which the evidence decides.
 
-        For both priors the features are taken from their means, so that the constant's weight is
-        that of a mean record. In the first one, other weights are alike; in the second one, the
-        contributions to the score are alike, of all directions in which the features vary.
+        In all of them a score is that of a record at the means of the features, plus what the
+        features contribute by their differences from the means. In the first kind all weights are
+        alike. In the second kind the contributions are alike, of all directions in which features
+        vary; it is left out if there are many weights.
         """
         features = self._rows.shape[1]
         means = self._rows.mean(axis=0)
         centred = np.eye(features)
         centred[0, 1:] = -means[1:]
         centred[0, 0] = _CONSTANT
-        bases = [centred]
+        matrices = [centred]
         if len(self.weights) <= _MANY_WEIGHTS and features > 1:
             covariance = np.atleast_2d(np.cov(self._rows[:, 1:], rowvar=False))
             spreads, directions = np.linalg.eigh(covariance)
             spreads = np.maximum(spreads, max(_LEAST_SPREAD * spreads.max(), _TINY))
             whitening = np.eye(features)
             whitening[1:, 1:] = directions / np.sqrt(spreads / spreads.mean()) @ directions.T
-            bases.append(centred @ whitening)
-        class_identity = np.eye(self.classes)
-        return [np.asarray(np.kron(class_identity, basis), np.float64) for basis in bases]
+            matrices.append(centred @ whitening)
+        return [_Basis.of(matrix, self.classes) for matrix in matrices]
 
     def _variances(self) -> Floats:
-        """Return the variances v that are tried for a prior, from the largest down."""
-        step = 0.5  # of the decimal logarithm
+        """Return the variances of u that are tried for a kind of prior, from the largest down."""
+        step = 0.5  # of the powers of 10
         if len(self.weights) > _MANY_WEIGHTS:
             step = 1.0
-        return np.asarray(10.0 ** np.arange(2, -3.1, -step))
+        powers = np.arange(_LARGEST_POWER, _LEAST_POWER - 0.1, -step)  # with the last one
+        return np.asarray(10.0**powers)
 
     # What the rows let one expect
 
     def _means(self, weights: Floats) -> Floats:
         """Return the mean label that a model predicts for each row (n x classes)."""
-        scores: Floats = self._rows @ weights.reshape(self.classes, -1).T
-        if self.model == LINEAR:
-            return scores
-        if self.model == LOGISTIC:
-            return (1 + np.tanh(scores / 2)) / 2  # = 1 / (1 + exp(-scores)), without overflow
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+        return mean_labels(self.model, self._rows @ weights.reshape(self.classes, -1).T)
 
     def _label_probabilities(self, weights: Floats) -> Floats:
-        """Return the probability of each label, for each row (n x labels)."""
+        """Return the probability of each label, for each row (n x labels). Not for regression."""
         means = self._means(weights)
         if self.model == LOGISTIC:
             return np.hstack([1 - means, means])
         return means
 
     def _unclipped(self, weights: Floats) -> Floats:
-        """Return the factors of the rows in gradients (n x classes x labels): mean minus label."""
+        """Return the factors of the rows in their gradients (n x classes x labels), as of `_Answer`.
+
+        They are those of gradients that are not clipped: the mean label minus the label.
+        """
         means = self._means(weights)
         if self.model == LOGISTIC:
             return np.stack([means, means - 1], axis=2)
@@ -165,7 +195,7 @@ class GradientFit:
         return np.asarray(np.linalg.norm(factors, axis=1) * self._norms[:, None])
 
     def _factors(self, observed: Observation) -> Floats:
-        """Return the `factors` of an _Answer to a question: with its weights and its clipping."""
+        """Return the `factors` of an `_Answer`: at the weights of a question, and with its clipping."""
         if self.model == LINEAR:
             return self._means(observed.weights)[:, :, None]
         factors = self._unclipped(observed.weights)
@@ -188,22 +218,26 @@ class GradientFit:
         # Neither variance may grow with the weights: then too large ones would explain everything.
         bounded = np.clip(factors, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
         squared_lengths = np.square(bounded).sum(axis=1) * np.square(self._norms)
-        of_rows = squared_lengths.mean() / len(gradient) * self._chance
-        observed = np.square(answer.observed.gradient).mean() - answer.observed.variance
-        of_model = _MODEL_ERROR**2 * max(float(observed), 0.0)
+        of_rows = squared_lengths.mean() / len(gradient) * self._variance_of_means
+        mean_square = np.square(answer.observed.gradient).mean() - answer.observed.variance
+        of_model = _MODEL_ERROR**2 * max(float(mean_square), 0.0)
         variance = answer.observed.variance + of_rows + of_model
         return gradient, max(float(variance), _TINY)
 
     def _hessian(self, answer: _Answer, weights: Floats) -> Floats:
-        """Return the negated derivative of the expected gradient by the optimum (d x d)."""
+        """Return the negated derivative of the expected gradient by the optimum (d x d).
+
+        weights: the optimum, near which the expected gradient is linearised (d).
+        """
         rows = self._rows
         features = rows.shape[1]
         if self.model == LINEAR:
             return np.asarray(rows.T @ rows / len(rows))
         means = self._means(weights)
+        # The derivative of each label's probability by the score of each class: n x labels x classes.
         if self.model == LOGISTIC:
             slope = means * (1 - means)
-            by_score = np.stack([-slope, slope], axis=1)  # n x labels x 1
+            by_score = np.stack([-slope, slope], axis=1)
         else:
             by_score = means[:, :, None] * (np.eye(self.classes) - means[:, None, :])
         curvatures = -np.einsum("njc,nck->njk", answer.factors, by_score)
@@ -226,7 +260,8 @@ class GradientFit:
     def fit(self) -> None:
         """Fit the weights to all gradients so far; find whether the rows suit.
 
-        The weights are a mean over all priors, weighted by their evidence.
+        The weights are a mean over all priors, weighted by their evidence. Sets `weights`, `misfit`,
+        `rows_suit` and `clarity`.
         """
         if not self._answers:
             return
@@ -238,29 +273,29 @@ class GradientFit:
         shares = np.exp(evidences - best.evidence)
         shares /= shares.sum()
         self.weights = shares @ np.array([candidate.weights for candidate in candidates])
-        self._judge(best)
-        strongest = min(candidates, key=lambda candidate: candidate.parameters)
+        self._judge_rows(best)
+        # The fit that the answers shape the least has little but the constant.
+        most_shrunk = min(candidates, key=lambda candidate: candidate.parameters)
         freedom = len(self.weights) * len(self._answers)
-        self.clarity = (strongest.chi_squared - freedom) / math.sqrt(2 * freedom)
+        self.clarity = (most_shrunk.chi_squared - freedom) / math.sqrt(2 * freedom)
 
-    def _path(self, basis: Floats) -> list[_Candidate]:
-        """Return the fits under the priors of a basis, one for each variance, each near the last."""
+    def _path(self, basis: _Basis) -> list[_Candidate]:
+        """Return the fits under the priors of a kind, one for each variance, each near the last."""
         candidates = []
-        inverse = np.asarray(np.linalg.inv(basis), np.float64)
         weights = self.weights
         for variance in self._variances():
-            eigenvalues = np.zeros(len(weights))
+            eigenvalues = np.zeros(len(weights))  # of the precision of u; set by each step
             for _ in range(_STEPS):
-                precision, target = self._system(weights, basis, inverse)
+                precision, target = self._system(weights, basis)
                 eigenvalues, directions = np.linalg.eigh(precision)
                 eigenvalues = np.maximum(eigenvalues, 0)  # rounding may have made some negative
                 solution = directions @ (directions.T @ target / (eigenvalues + 1 / variance))
-                moved = self._moved(weights, basis @ solution, inverse, variance)
+                moved = self._moved(weights, basis.matrix @ solution, basis, variance)
                 if moved is None:
                     break
                 weights = moved
             chi_squared = self._chi_squared(weights)
-            penalty = float(np.square(inverse @ weights).sum()) / variance
+            penalty = basis.penalty(weights, variance)
             log_determinant = float(np.log1p(eigenvalues * variance).sum())
             candidate = _Candidate(
                 weights=weights,
@@ -271,47 +306,54 @@ class GradientFit:
             candidates.append(candidate)
         return candidates
 
-    def _system(self, weights: Floats, basis: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+    def _system(self, weights: Floats, basis: _Basis) -> tuple[Floats, Floats]:
         """Return the normal equations A u = b of all answers, linearised near some weights.
 
-        weights: near which (d). basis: B, where weights are B u. inverse: that of B.
+        The weights of the model are B u, with the matrix B of the basis. An observed gradient g is
+        about g0 - H B (u - u0), up to noise of a variance v, where H is the Hessian, and g0 is the
+        gradient that would be expected if the optimum was at `weights`, B u0. So:
+
+        - A = sum of (H B)^T H B / v (d x d)
+        - b = sum of (H B)^T (H B u0 + g0 - g) / v (d)
         """
         size = len(weights)
         precision, target = np.zeros((size, size)), np.zeros(size)
         for answer in self._answers:
-            hessian = self._hessian(answer, weights) @ basis
+            hessian = self._hessian(answer, weights) @ basis.matrix
             gradient, variance = self._expected(answer, weights)
-            right_side = hessian @ (inverse @ weights) + gradient - answer.observed.gradient
+            right_side = hessian @ (basis.inverse @ weights) + gradient - answer.observed.gradient
             precision += hessian.T @ hessian / variance
             target += hessian.T @ right_side / variance
         return precision, target
 
     def _moved(
-        self, weights: Floats, solution: Floats, inverse: Floats, variance: float
+        self, weights: Floats, solution: Floats, basis: _Basis, variance: float
     ) -> Floats | None:
         """Return weights on the way to a solution that explain the answers better, or None.
 
         Far from the optimum a whole step may lead too far; then it is halved.
 
-        weights: where the way begins. solution: where it leads to. inverse, variance: of the prior.
+        weights: where the way begins. solution: where it leads to. basis, variance: of the prior.
         """
 
         def badness(candidate: Floats) -> float:
-            penalty = float(np.square(inverse @ candidate).sum()) / variance
-            return self._chi_squared(candidate) + penalty
+            return self._chi_squared(candidate) + basis.penalty(candidate, variance)
 
         before = badness(weights)
-        length = _STEP
+        share_of_way = _STEP
         for _ in range(_HALVED):
-            moved = weights + length * (solution - weights)
+            moved = weights + share_of_way * (solution - weights)
             moved = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
             if badness(moved) < before:
                 return np.asarray(moved)
-            length /= 2
+            share_of_way /= 2
         return None
 
-    def _judge(self, best: _Candidate) -> None:
-        """Find whether the rows suit: whether the best fit explains the answers up to noise."""
+    def _judge_rows(self, best: _Candidate) -> None:
+        """Find whether the rows suit: whether the best fit explains the answers up to noise.
+
+        Sets `misfit` and `rows_suit`.
+        """
         size = len(self.weights)
         freedom = max(size * len(self._answers) - best.parameters, 1.0)
         self.misfit = best.chi_squared / freedom
@@ -333,12 +375,12 @@ class GradientFit:
 
     # Questions
 
-    def radius(self, noise: float) -> float:
+    def next_radius(self, noise: float) -> float:
         """Return the norm to which gradients at the fit are to be clipped next, as the rows show it.
 
-        A larger one needs more noise. A smaller one clips more, so that more depends on the rows,
-        which are few. Among some radii the one is chosen that lets one learn most: with the least
-        variance beside what it keeps of the length of all gradients together. Gradients of a rare
+        A larger radius needs more noise. A smaller one clips more, so that more depends on the rows,
+        which are few. Among those that keep a share of _KEPT of the length of all gradients together,
+        the one is chosen with the least variance over the square of the share. Gradients of a rare
         class make up half of that length, so that they cannot be clipped away.
 
         noise: the standard deviation of a value of the mean gradient, divided by the radius.
@@ -358,7 +400,7 @@ class GradientFit:
                 best_radius, least_variance = radius, variance
         return best_radius
 
-    def length(self) -> float:
+    def gradient_norm(self) -> float:
         """Return the root mean square of the norm of a record's gradient at the fit, by the rows."""
         lengths = self._lengths(self._unclipped(self.weights))
         probabilities = self._label_probabilities(self.weights)
@@ -368,15 +410,9 @@ class GradientFit:
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
-        answers = []
-        for answer in self._answers:
-            seen = answer.observed
-            answers.append(
-                [seen.weights.tolist(), seen.gradient.tolist(), seen.variance, seen.radius]
-            )
         return {
             "weights": self.weights.tolist(),
-            "seen": answers,
+            "seen": [answer.observed.state() for answer in self._answers],
             "misfit": self.misfit,
             "suit": self.rows_suit,
         }
@@ -387,14 +423,8 @@ class GradientFit:
         with reading_state("learning from gradients"):
             self.misfit, self.rows_suit = float(state["misfit"]), bool(state["suit"])
             self._answers = []
-            for weights, gradient, variance, radius in state["seen"]:
-                observed = Observation(
-                    weights=np.array(weights, float),
-                    gradient=np.array(gradient, float),
-                    variance=float(variance),
-                    radius=radius,
-                )
-                self.add(observed)
+            for observed in state["seen"]:
+                self.add(Observation.of_state(observed))
 
 
 def _radius_that_keeps(share: float, lengths: Floats, probabilities: Floats) -> float:
@@ -405,9 +435,10 @@ def _radius_that_keeps(share: float, lengths: Floats, probabilities: Floats) -> 
     lengths: of the gradients of each row with each label (n x labels). probabilities: of the labels.
     """
     order = lengths.ravel().argsort()
-    ordered, weights = lengths.ravel()[order], probabilities.ravel()[order]
-    shorter = np.cumsum(weights * ordered)  # the length of the gradients that are not clipped
-    longer = weights.sum() - np.cumsum(weights)  # the number of the others
-    left = shorter + longer * ordered
-    position = int(np.searchsorted(left, share * left[-1]))
-    return float(ordered[min(position, len(ordered) - 1)])
+    # Each length is tried as the radius; gradients count by the probabilities of their labels.
+    radii, counts = lengths.ravel()[order], probabilities.ravel()[order]
+    length_of_unclipped = np.cumsum(counts * radii)
+    number_of_clipped = counts.sum() - np.cumsum(counts)
+    length_left = length_of_unclipped + number_of_clipped * radii
+    position = int(np.searchsorted(length_left, share * length_left[-1]))
+    return float(radii[min(position, len(radii) - 1)])

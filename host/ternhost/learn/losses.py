@@ -1,4 +1,4 @@
-"""The losses of the models: of each record, and the derivative by its scores."""
+"""The losses of the models: of each record, and the derivative by its scores; and what they predict."""
 
 from collections.abc import Callable
 
@@ -75,6 +75,23 @@ def _cross_entropy(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
     slopes = probabilities
     slopes[true_class] -= 1
     return losses, slopes
+
+
+def mean_labels(model: int, scores: Floats) -> Floats:
+    """Return the mean label that a model predicts for each record (n x classes).
+
+    For classes it is their probability: the softmax of the scores, or their logistic function if
+    there are two classes.
+
+    model: LINEAR, LOGISTIC or SOFTMAX_GRADIENT. scores: n x classes; one column except for softmax.
+    """
+    if model == LINEAR:
+        return scores
+    if model == LOGISTIC:
+        return (1 + np.tanh(scores / 2)) / 2  # = 1 / (1 + exp(-scores)), without overflow
+    shifted = scores - scores.max(axis=1, keepdims=True)  # so that no exponential overflows
+    exponentials = np.exp(shifted)
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
 
 LOSSES: dict[int, Loss] = {

@@ -18,13 +18,14 @@ directions in which rows hardly vary. Then the model goes along that gradient. W
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from tern.wire import LINEAR, LOGISTIC
+from ternhost.learn.losses import mean_labels
 from ternhost.learn.optimisers import read_vectors
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, reading_state
 from ternhost.vectorised.projection import transform
@@ -59,6 +60,23 @@ class Observation:
     radius: float | None = None  # the l2 norm to which a device clipped its gradient; None: none
     tau: float | None = None  # the absolute size to which it clipped each value; None: none
 
+    @classmethod
+    def of_state(cls, state: Sequence[Any]) -> Self:
+        """Read back a `state()`. Raises ValueError or TypeError for something else."""
+        weights, gradient, variance, radius, tau = state
+        return cls(
+            weights=np.array(weights, float),
+            gradient=np.array(gradient, float),
+            variance=float(variance),
+            radius=radius,
+            tau=tau,
+        )
+
+    def state(self) -> list[Any]:
+        """Return the observation for JSON: its fields in their order."""
+        weights, gradient = self.weights.tolist(), self.gradient.tolist()
+        return [weights, gradient, self.variance, self.radius, self.tau]
+
     @property
     def clearness(self) -> float:
         """The mean square of the gradient over the variance of its noise."""
@@ -77,7 +95,7 @@ class Observation:
             gradients = gradients * shrinkage
         return gradients
 
-    def joined(self, other: "Observation") -> "Observation | None":
+    def joined(self, other: Self) -> Self | None:
         """Combine two observations of the same mean gradient into one that is more precise.
 
         Both are weighted by their inverse variance. Returns None if they answer different
@@ -506,29 +524,15 @@ class Observations:
         return blocks.reshape(classes * features, classes * features)
 
     def _means(self, weights: Floats) -> Floats:
-        """Return the mean label that a model predicts for each row (n x classes).
-
-        For classes it is their probability: the softmax of the scores, or their logistic function
-        if there is a single score.
-        """
-        scores: Floats = self._rows @ weights.reshape(self.classes, -1).T
-        if self.model == LINEAR:
-            return scores
-        if self.model == LOGISTIC:
-            return (1 + np.tanh(scores / 2)) / 2  # = 1 / (1 + exp(-scores)), without overflow
-        largest = scores.max(axis=1, keepdims=True)  # subtracted, so that no exponential overflows
-        exponentials = np.exp(scores - largest)
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+        """Return the mean label that a model predicts for each row (n x classes)."""
+        return mean_labels(self.model, self._rows @ weights.reshape(self.classes, -1).T)
 
     # State
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
-        answers = []
-        for answer in self._answers:
-            weights, gradient = answer.weights.tolist(), answer.gradient.tolist()
-            answers.append([weights, gradient, answer.variance, answer.radius, answer.tau])
-        return {"weights": self.weights.tolist(), "seen": answers}
+        observed = [answer.state() for answer in self._answers]
+        return {"weights": self.weights.tolist(), "seen": observed}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a stored `state()`. Raises UsageError if it is not one of such a model.
@@ -537,16 +541,7 @@ class Observations:
         """
         (self.weights,) = read_vectors(state, len(self.weights), "weights")
         with reading_state("learning from gradients"):
-            self._answers = []
-            for weights, gradient, variance, radius, tau in state["seen"]:
-                answer = Observation(
-                    weights=np.array(weights),
-                    gradient=np.array(gradient),
-                    variance=variance,
-                    radius=radius,
-                    tau=tau,
-                )
-                self._answers.append(answer)
+            self._answers = [Observation.of_state(observed) for observed in state["seen"]]
             if self._answers:
                 self._judge_rows()
 

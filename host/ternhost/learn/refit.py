@@ -22,22 +22,26 @@ from ternhost.learn.radius import Radius
 from ternhost.learn.survey import PublicFacts
 
 ENOUGH = 300  # public rows, below which descent is the better learner
-# The first rounds are cheap, since they show already if the rows are of another population.
-_LEAST_GUARD, _MOST_GUARD = 0.005, 0.05  # the share of rho of the first round
-_GUARD_NOISE = 0.05  # the length of the noise in its mean gradient, in radii
+# The share of rho that the first round spends. It is cheap, since it shows already if the rows are of
+# a quite different population.
+_LEAST_FIRST_SHARE, _MOST_FIRST_SHARE = 0.005, 0.05
+_NOISE_OF_FIRST = 0.05  # the length of the noise in its mean gradient, in radii
 _GROWTH = 2.0  # of the share, from each round to the next
 _LAST_ROUNDS = 3  # which share equally what is left
-# When so large a share of rho is spent, the gradients must be so clear that wrong rows would show.
-_DECISION = 0.12
-_CLEAR = 4.0  # standard deviations
 _MOST_RHO = 19.0  # of a round, since a card costs at most 20
+# By the time that this share of rho is spent, the gradients must be so clear, in standard deviations,
+# that wrong rows would show.
+_DECISION = 0.12
+_CLEAR = 4.0
 # Where it is not known how clipping acts, hardly any units are to be clipped.
 _CLIPPED = 0.05  # the share of units
-_MOST_CLIPPED = 0.2  # that is taken to disturb a gradient
-_UNSURE = 1.0  # the standard deviation of the logarithm of their radius
-_TYPICAL = 0.95  # the quantile of the norms of rows
-_WIDE = 1.5  # a radius, in root mean squares of the norm of a gradient
-_RESIDUAL = 0.25  # of regression in the second round; in the first one it is at most 1
+_MOST_CLIPPED = 0.2  # the largest share of units by which the bias of clipping is estimated
+_UNSURE = 1.0  # the standard deviation of the logarithm of the radius
+_TYPICAL = 0.95  # the quantile of the norms of rows that stands for all of them
+_WIDE = 1.5  # the radius, in root mean squares of the norm of a gradient
+# The residual that the second round of regression is to leave unclipped. In the first one residuals
+# are labels, which are at most 1.
+_RESIDUAL = 0.25
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
@@ -130,21 +134,25 @@ class Refit(Descent):
     def _radius_at_zero(self) -> float:
         """Return the radius of the first round, at weights of 0."""
         if self._clipping_is_known:
-            return self._fit.radius(self._noise(share=self._shares[0]))
+            return self._fit.next_radius(self._noise(share=self._shares[0]))
         unit = self.facts.unit
         if self.facts.model == LINEAR:  # residuals are labels, which are in [-1, 1]
             return self._typical_norm * unit
         # Gradients of the records of a unit have a random part, and a part that all of them share.
         shared = unit * float(np.linalg.norm(self._mean_row)) * self.facts.residual
-        return _WIDE * math.hypot(math.sqrt(unit) * self._fit.length(), shared)
+        return _WIDE * math.hypot(math.sqrt(unit) * self._fit.gradient_norm(), shared)
 
     def _shares_of_rho(self) -> list[float]:
         """Return the share of rho that each round spends.
 
-        The first one is so large that its noise is _GUARD_NOISE; the others grow.
+        The first round spends so much that its noise is _NOISE_OF_FIRST, within bounds. The second
+        one spends the same, and each later one more, until the last rounds spend what is left in
+        equal shares.
         """
+        # If a single round spent all of rho, its noise would have this length, in radii.
         noise = self._noise(share=1) * math.sqrt(self.facts.values)
-        first = min(max((noise / _GUARD_NOISE) ** 2, _LEAST_GUARD), _MOST_GUARD)
+        wanted = (noise / _NOISE_OF_FIRST) ** 2
+        first = min(max(wanted, _LEAST_FIRST_SHARE), _MOST_FIRST_SHARE)
         shares = [first]
         share = first
         while True:
@@ -161,7 +169,7 @@ class Refit(Descent):
         share: the share of rho that the round spends.
         """
         facts = self.facts
-        of_board = 1 / math.sqrt(2 * share * facts.rho)
+        of_board = 1 / math.sqrt(2 * share * facts.rho)  # in the sum of a board, by zCDP
         return of_board * math.sqrt(facts.boards) / (facts.boards * facts.records)
 
     def learn(self, total: Floats, tally: float, sigma: float, boards: int) -> None:
@@ -169,17 +177,11 @@ class Refit(Descent):
         if self._descent:
             self._descent.learn(total, tally, sigma, boards)
         elif boards:
-            deviation = sigma * math.sqrt(boards)  # of the noise in the sum over all boards
-            nominal_units = self.facts.units * boards / self.facts.boards
-            if self._counts_units:
-                self._learn_records(tally, deviation, nominal_units)
-            records = self.facts.records * boards * self._record_share
-            gradient = np.asarray(total, np.float64) / records
-            units = nominal_units * self._record_share
-            bias = self._clipping_bias(tally / units)
-            self._fit_with(gradient, deviation / records, bias)
+            answer = self._mean_gradient(total, tally, sigma, boards)
+            bias = self._clipping_bias(answer.mean_tally)
+            self._fit_with(answer.gradient, answer.noise, bias)
             if not self._counts_units:
-                self._clip.learn(tally, deviation, units)
+                self._clip.learn(answer.tally, answer.tally_noise, answer.units)
             if self._descent is None:
                 self._choose_radius()
         self.round += 1
@@ -187,13 +189,15 @@ class Refit(Descent):
     def _clipping_bias(self, tally: float) -> float:
         """Return about how long the bias is that clipping leaves in a mean gradient.
 
+        A clipped unit is taken to lose half of a radius.
+
         tally: the mean of what a unit added to the tally of the last round.
         """
         if self._counts_units:  # it is known how clipping acts, or nearly nothing is clipped
             return 0.0
         for_clipped, for_other = self.tally
         clipped_share = (tally - for_other) / (for_clipped - for_other)
-        # If more are clipped, the model is so wrong that the gradient shall count.
+        # If more are clipped, the model is so wrong that the gradient shall count all the same.
         clipped_share = min(max(clipped_share, _CLIPPED), _MOST_CLIPPED)
         return clipped_share / 2 * self.radius / self.facts.unit
 
@@ -207,26 +211,37 @@ class Refit(Descent):
         noise: the standard deviation of each value of it. bias: the length of what clipping has left
             in it, as far as the fit does not know how clipping acts.
         """
-        asked = self._fit.weights
+        asked_weights = self._fit.weights
         radius = None
         if self._clipping_is_known:
             radius = self.radius
         variance = noise**2 + bias**2 / len(gradient)
-        self._fit.add(Observation(asked, gradient, variance=variance, radius=radius))
+        self._fit.add(Observation(asked_weights, gradient, variance=variance, radius=radius))
         self._fit.fit()
-        rounds = self.round + 1
-        spent = sum(self._shares[:rounds])
-        is_time_to_decide = spent - self._shares[self.round] < _DECISION <= spent
-        if is_time_to_decide and self._clipping_is_known and self._fit.clarity < _CLEAR:
+        if self._is_time_to_decide and self._fit.clarity < _CLEAR:
             self.can_be_checked = False
             self._fit.rows_suit = False
         if self._fit.rows_suit:
             return
+        rounds = self.round + 1
         if rounds < self.rounds:
-            self._spent = spent
+            self._spent = sum(self._shares[:rounds])
             self._begin_descent(rounds)
         else:  # nothing is left to go on with: the model stays
-            self._fit.weights = asked
+            self._fit.weights = asked_weights
+
+    @property
+    def _is_time_to_decide(self) -> bool:
+        """Whether rows that cannot be checked by the gradients so far are given up.
+
+        That is decided once, at the end of the round in which a share of _DECISION gets spent. Rows
+        are kept where it is not known how clipping acts.
+        """
+        if not self._clipping_is_known:
+            return False
+        spent = sum(self._shares[: self.round + 1])
+        spent_before = spent - self._shares[self.round]
+        return spent_before < _DECISION <= spent
 
     def _choose_radius(self) -> None:
         """Choose the radius of the next round, if there is one."""
@@ -234,13 +249,13 @@ class Refit(Descent):
         if next_round == self.rounds:
             return
         if self._clipping_is_known:
-            self._clip.value = self._fit.radius(self._noise(share=self._shares[next_round]))
+            self._clip.value = self._fit.next_radius(self._noise(share=self._shares[next_round]))
         elif self.round == 0:  # later the tally shows whether it is right
-            unit = math.sqrt(self.facts.unit)
+            growth = math.sqrt(self.facts.unit)  # of a sum of gradients with random directions
             if self.facts.model == LINEAR:
-                self._clip.value = _RESIDUAL * self._typical_norm * unit
+                self._clip.value = _RESIDUAL * self._typical_norm * growth
             else:
-                self._clip.value = _WIDE * self._fit.length() * unit
+                self._clip.value = _WIDE * self._fit.gradient_norm() * growth
 
     def _begin_descent(self, rounds: int) -> None:
         """Go on by descent with what is left of the budget. rounds: how many there were so far."""
@@ -254,7 +269,7 @@ class Refit(Descent):
             descent = self._descent.state()
         return {
             "round": self.round,
-            "there": self._record_share,
+            "record_share": self._record_share,
             "fit": self._fit.state(),
             "radius": self._clip.state(),
             "can_be_checked": self.can_be_checked,
@@ -264,7 +279,7 @@ class Refit(Descent):
     def restore(self, state: Mapping[str, Any]) -> None:
         with reading_state("learning from sums"):
             self.round = int(state["round"])
-            self._record_share = float(state["there"])
+            self._record_share = float(state["record_share"])
             self._fit.restore(state["fit"])
             self._clip.restore(state["radius"])
             self.can_be_checked = bool(state["can_be_checked"])

@@ -26,15 +26,19 @@ _NORM = "norm"  # to find the typical norm |x| of features
 _POSITIVES = "positives"  # to count the records of the class +1
 _SHARES = "shares"  # to take gradients at the shares of the classes
 
-_NORM_UNSURE = (
-    0.4  # the standard deviation of the logarithm of the typical norm, before it is known
-)
-_NORM_ERROR = 0.15  # of what is read off the share of clipped units
-_COUNT = 4.0  # what a counted unit adds to the tally, in radii, where only the count matters
-_BELOW_CONSTANT = 0.95  # a radius below the norm of a record with a residual of 1
-_LEAST_SHARE = 0.01  # of a class
-_LEAST_CURVATURE = 0.04
-_TINY = 1e-12  # the least standard deviation
+# The standard deviation of the logarithm of the typical norm, before it is known.
+_NORM_UNSURE = 0.4
+# How far the share of clipped units may be from one half at the typical norm, as a standard
+# deviation: norms are distributed in unknown ways.
+_NORM_ERROR = 0.15
+# The first value of a record is 1, and so its norm is 1 or more. At this radius a gradient is clipped
+# if its residual is 1, and never if it is nearly 0.
+_BELOW_CONSTANT = 0.95
+# What a counted unit adds to the tally, in radii. It is large, as the round is there for the count.
+_COUNT = 4.0
+_LEAST_SHARE = 0.01  # of a class, as believed: smaller ones would give a constant of large weight
+_LEAST_CURVATURE = 0.04  # that of two classes of which one has a share of 4 %
+_TINY = 1e-12  # the least standard deviation of noise
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,36 @@ class Answer(NamedTuple):
     gradient: Floats  # the mean gradient of a record (d)
     noise: float  # the standard deviation of each value of it
     share: float  # of the units that were clipped, if the tally counted these
-    share_noise: float
+    share_noise: float  # the standard deviation of `share`
+
+
+class _Combined:
+    """The mean of several noisy estimates of the same values, weighted by their precision.
+
+    The precision of an estimate is the inverse of the variance of its noise. Precisions add up.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Begin without any estimate, at 0. size: the number of values."""
+        self.mean: Floats = np.zeros(size)
+        self.precision = 0.0
+
+    def add(self, estimate: Floats, noise: float) -> None:
+        """Take in an estimate (size). noise: the standard deviation of each value of it."""
+        precision = 1 / max(noise, _TINY) ** 2
+        self.precision += precision
+        weight = precision / self.precision
+        self.mean = self.mean + weight * (estimate - self.mean)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is any estimate."""
+        return self.precision > 0
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of each value of the mean."""
+        return 1 / math.sqrt(self.precision)
 
 
 class Survey:
@@ -107,12 +140,9 @@ class Survey:
         # The typical |x|; 1 and sqrt(d) are its bounds.
         self.norm: float = facts.features**0.25
         self._norm_variance = _NORM_UNSURE**2  # of its logarithm
-        # Estimates of the mean label, or of the share of each class, with the inverse variance.
-        self._centre: Floats = np.zeros(facts.classes)
-        self._centre_precision = 0.0
-        # The mean gradient at the shares of the classes.
-        self.gradient: Floats = np.zeros(facts.values)
-        self._gradient_precision = 0.0
+        # The mean label, which for classes is the share of each (of two classes that of +1).
+        self._mean_labels = _Combined(facts.classes)
+        self._gradients = _Combined(facts.values)  # at the shares of the classes
 
     @property
     def done(self) -> bool:
@@ -126,15 +156,17 @@ class Survey:
     @property
     def weights(self) -> Floats:
         """The model at which the next round takes gradients (d)."""
-        weights = np.zeros(self._facts.values)
-        weights[self._facts.constants] = self._asked_constants
-        return weights
+        return self._with_constants(self._asked_constants)
 
     @property
     def weights_found(self) -> Floats:
         """The model that predicts the shares of the classes, or the mean label (d)."""
+        return self._with_constants(self.constants)
+
+    def _with_constants(self, constants: Floats) -> Floats:
+        """Return the model (d) whose only weights are those of the constant (classes)."""
         weights = np.zeros(self._facts.values)
-        weights[self._facts.constants] = self.constants
+        weights[self._facts.constants] = constants
         return weights
 
     @property
@@ -142,7 +174,8 @@ class Survey:
         """The weights of the constant in the next round (classes)."""
         step = self._rounds[self._step]
         if step == _POSITIVES:
-            return np.array([-LARGEST_WEIGHT])  # which predicts the class -1
+            # So surely predicts the class -1 that only records of +1 have a residual, of 1.
+            return np.array([-LARGEST_WEIGHT])
         if step == _SHARES:
             return self.constants
         return np.zeros(self._facts.classes)
@@ -151,13 +184,14 @@ class Survey:
     def constants(self) -> Floats:
         """The weights of the constant by which the shares of the classes are predicted (classes)."""
         facts = self._facts
-        if not self._centre_precision or facts.model == SVM:
+        if not self._mean_labels.is_known or facts.model == SVM:
             return np.zeros(facts.classes)
         if facts.model == LINEAR:
-            return np.clip(self._centre, -1, 1)
+            return np.clip(self._mean_labels.mean, -1, 1)
         shares = self.shares
         if facts.model == LOGISTIC:
             return np.log(shares / (1 - shares))
+        # Softmax predicts the same if all scores move together: so their mean can be 0.
         logarithms = np.log(shares)
         centred: Floats = logarithms - logarithms.mean()
         return centred
@@ -166,21 +200,22 @@ class Survey:
     def shares(self) -> Floats:
         """The share of each class (classes), of two classes that of +1.
 
-        None is so small that noise could have hidden it.
+        None is below half of the standard deviation of the noise, which could have hidden it. As long
+        as nothing is known, all classes have the same share.
         """
         facts = self._facts
-        if not self._centre_precision:
+        if not self._mean_labels.is_known:
             return np.full(facts.classes, 1 / max(2, facts.classes))
-        least = max(_LEAST_SHARE, 0.5 / math.sqrt(self._centre_precision))
+        least = max(_LEAST_SHARE, 0.5 / math.sqrt(self._mean_labels.precision))
         if facts.model == LOGISTIC:
-            return np.clip(self._centre, min(least, 0.5), max(1 - least, 0.5))
-        shares = np.maximum(self._centre, least)
+            return np.clip(self._mean_labels.mean, min(least, 0.5), max(1 - least, 0.5))
+        shares = np.maximum(self._mean_labels.mean, least)
         normalised: Floats = shares / shares.sum()
         return normalised
 
     @property
     def rarest(self) -> float:
-        """The share of the rarest class."""
+        """The share of the rarest class, as of `shares`."""
         if self._facts.model == LOGISTIC:
             share = float(self.shares[0])
             return min(share, 1 - share)
@@ -197,6 +232,8 @@ class Survey:
             return facts.residual
         if facts.model == LOGISTIC:
             return 1 - self.rarest
+        # The residual of a record of the class c has the values p of all shares, but p_c - 1 for c.
+        # This is a little more than its norm, as p_c itself is added, too.
         return math.sqrt((1 - self.rarest) ** 2 + float(np.square(self.shares).sum()))
 
     @property
@@ -214,23 +251,29 @@ class Survey:
     @property
     def has_gradient(self) -> bool:
         """Whether a round took gradients at the shares of the classes."""
-        return self._gradient_precision > 0
+        return self._gradients.is_known
+
+    @property
+    def gradient(self) -> Floats:
+        """The mean gradient at the shares of the classes (d)."""
+        return self._gradients.mean
 
     @property
     def gradient_noise(self) -> float:
         """The standard deviation of each value of `gradient`."""
-        return 1 / math.sqrt(self._gradient_precision)
+        return self._gradients.noise
 
     @property
     def radius(self) -> float:
         """The l2 norm to which the next round clips a unit's gradient."""
         facts = self._facts
-        step = self._rounds[min(self._step, len(self._rounds) - 1)]
+        step = self._rounds[self._step]
         if step == _POSITIVES:
             return _BELOW_CONSTANT
         residual = facts.residual
         if step == _SHARES:
             residual = self.largest_residual
+        # Gradients of the records of a unit have random directions: their sum grows as sqrt(unit).
         return residual * self.norm * math.sqrt(facts.unit)
 
     @property
@@ -246,21 +289,28 @@ class Survey:
         return 0.0, 0.0
 
     def learn(self, answer: Answer) -> None:
-        """End a round of the survey."""
+        """End a round of the survey.
+
+        The caller has counted the records itself (`counts_units`): such a round teaches nothing else.
+        """
         facts, step = self._facts, self._rounds[self._step]
         # At weights that depend on no feature, the gradient's value for the constant is the mean
         # prediction less the mean label.
-        centre = self._prediction() - answer.gradient[facts.constants]
+        mean_labels = self._prediction() - answer.gradient[facts.constants]
         if step == _NORM:
+            # The residuals of regression differ, so that clipping does not show the norm.
             if facts.model != LINEAR:
                 self._learn_norm(answer.share, answer.share_noise)
+            # The clipping to the typical norm biases this estimate. It is not needed where a
+            # later round counts.
             if not self._can_count:
-                self._learn_centre(centre, answer.noise)
+                self._mean_labels.add(mean_labels, answer.noise)
         elif step == _POSITIVES:
-            self._learn_centre(np.array([answer.share]), answer.share_noise)
+            # Exactly the records of the class +1 were clipped.
+            self._mean_labels.add(np.array([answer.share]), answer.share_noise)
         elif step == _SHARES:
-            self._learn_centre(centre, answer.noise)
-            self._learn_gradient(answer.gradient, answer.noise)
+            self._mean_labels.add(mean_labels, answer.noise)
+            self._gradients.add(answer.gradient, answer.noise)
         self._step += 1
 
     def _prediction(self) -> Floats:
@@ -274,41 +324,31 @@ class Survey:
         probabilities: Floats = powers / powers.sum()
         return probabilities
 
-    def _learn_gradient(self, gradient: Floats, noise: float) -> None:
-        """Take in a mean gradient at the shares of the classes (d)."""
-        precision = 1 / max(noise, _TINY) ** 2
-        self._gradient_precision += precision
-        weight = precision / self._gradient_precision
-        self.gradient = self.gradient + weight * (gradient - self.gradient)
-
-    def _learn_centre(self, estimate: Floats, noise: float) -> None:
-        """Take in a noisy estimate of the mean label, or of the share of each class (classes)."""
-        precision = 1 / max(noise, _TINY) ** 2
-        self._centre_precision += precision
-        weight = precision / self._centre_precision
-        self._centre = self._centre + weight * (estimate - self._centre)
-
     def _learn_norm(self, clipped_share: float, noise: float) -> None:
         """Learn the typical norm from the share of gradients that were longer than it, ideally half.
 
+        A Kalman filter estimates the logarithm of the right norm. The share of longer gradients,
+        less one half, is about as large as what is missing of that logarithm: the density of a
+        lognormal norm with a spread of 0.4 has this slope at its median.
+
         noise: the standard deviation of the noise in that share.
         """
-        facts = self._facts
         variance = self._norm_variance
         gain = variance / (variance + noise**2 + _NORM_ERROR**2)
         self._norm_variance = variance * (1 - gain)
         excess = min(max(clipped_share, 0.0), 1.0) - 0.5
         moved = self.norm * math.exp(gain * excess)
-        self.norm = min(max(moved, 1.0), math.sqrt(facts.features))
+        # The first feature is 1, and no feature is larger.
+        self.norm = min(max(moved, 1.0), math.sqrt(self._facts.features))
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "step": self._step,
             "norm": [self.norm, self._norm_variance],
-            "centre": self._centre.tolist(),
-            "gradient": self.gradient.tolist(),
-            "precisions": [self._centre_precision, self._gradient_precision],
+            "mean_labels": self._mean_labels.mean.tolist(),
+            "gradient": self._gradients.mean.tolist(),
+            "precisions": [self._mean_labels.precision, self._gradients.precision],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -316,9 +356,10 @@ class Survey:
         facts = self._facts
         self._step = int(state["step"])
         self.norm, self._norm_variance = _numbers(state["norm"])
-        (self._centre,) = read_vectors(state, facts.classes, "centre")
-        (self.gradient,) = read_vectors(state, facts.values, "gradient")
-        self._centre_precision, self._gradient_precision = _numbers(state["precisions"])
+        (self._mean_labels.mean,) = read_vectors(state, facts.classes, "mean_labels")
+        (self._gradients.mean,) = read_vectors(state, facts.values, "gradient")
+        precisions = _numbers(state["precisions"])
+        self._mean_labels.precision, self._gradients.precision = precisions
 
 
 def _numbers(pair: Sequence[float]) -> tuple[float, float]:
