@@ -52,8 +52,10 @@ from sensor import ACTIVITIES, Person, windows
 # Winter is from December to February, the evening from 5 pm on.
 FILES_OF_ROWS = {"winter.csv": ("month_cos", 0.8), "evening.csv": ("hour", 0.66)}
 ROWS_OF_FILE = 1_000
+WEARERS = 20  # people with a board each, whose windows are protected
+JUDGED_WINDOWS = 600  # of each of them on another day
 BOUT = 4  # windows in which a simulated person does the same, as in examples/activity/main.py
-DAYS_OF_TRAINING, DAY_OF_JUDGING = 2, 1
+DAY_OF_TRAINING, DAY_OF_JUDGING = 2, 1  # numbers of days, each of which is simulated differently
 
 
 # Runs of commands
@@ -153,11 +155,14 @@ def of_demo(job, seed):
     if not job:
         weights = optimum(MODELS[jobs.MODEL], dataset, TrainingPlan.regularisation)
         return [{"warned": jobs.Quality.of(dataset, weights).warned}]
-    (found,) = (each for each in jobs.JOBS if each.name == job)
-    boards = found.options["fleet"].partition(":")[2]
-    devices = boards if "records" in found.options else found.options["reports"]
-    named = {**found.options, "fleet": f"simulated:{devices}", "seed": seed}
-    options = RunOptions.parse(found.learner, named, algorithms_of("train"))
+    jobs_by_name = {each.name: each for each in jobs.JOBS}
+    chosen = jobs_by_name[job]
+    if "records" in chosen.options:  # boards, each with many records
+        _, _, devices = chosen.options["fleet"].partition(":")
+    else:  # one report of each device; the boards stand for many of them
+        devices = chosen.options["reports"]
+    changed = {**chosen.options, "fleet": f"simulated:{devices}", "seed": seed}
+    options = RunOptions.parse(chosen.learner, changed, algorithms_of("train"))
     learner = make_learner(options, population(fleet.parse(options.fleet), None, None))
     weights = simulate(learner, seed).weights
     return [{"warned": jobs.Quality.of(dataset, weights).warned}]
@@ -260,12 +265,14 @@ def people(first, count, training_windows, judged_windows):
     """
     features, labels, owners, held_out = [], [], [], []
     for number in range(count):
-        for day, most in ((DAYS_OF_TRAINING, training_windows), (DAY_OF_JUDGING, judged_windows)):
-            of_day, activities = lived(first + number, day, -(-most // BOUT))
-            features.append(of_day[:most])
+        for day, most in ((DAY_OF_TRAINING, training_windows), (DAY_OF_JUDGING, judged_windows)):
+            bouts = -(-most // BOUT)  # rounded up; more windows than `most` are cut off
+            all_features, activities = lived(first + number, day, bouts)
+            of_day = all_features[:most]
+            features.append(of_day)
             labels.append(activities[:most])
-            owners.append(np.full(len(of_day[:most]), number))
-            held_out.append(np.full(len(of_day[:most]), day == DAY_OF_JUDGING))
+            owners.append(np.full(len(of_day), number))
+            held_out.append(np.full(len(of_day), day == DAY_OF_JUDGING))
     matrix = np.concatenate(features)
     return Dataset(
         name="activities",
@@ -287,9 +294,9 @@ def of_wearers_minutes(cases, budgets, seed):
     row are protected. budgets: the epsilons of all reports at delta 1e-6. The name of a figure is
     accuracy, the case and the budget, as in accuracy_640_47_4.
     """
-    twenty = 20
     most_windows = max(windows_of_board for windows_of_board, _unit in cases)
-    data = people(1 + twenty * seed, twenty, most_windows, 600)
+    first_person = 1 + WEARERS * seed
+    data = people(first_person, WEARERS, most_windows, JUDGED_WINDOWS)
     figures = {}
     for windows_of_board, unit in cases:
         held = first_windows(data, windows_of_board)
@@ -301,7 +308,7 @@ def of_wearers_minutes(cases, budgets, seed):
                 run_epsilon=budget,
                 seed=seed,
             )
-            learner = simulate(FedSum(options, Population(clients=twenty), held), seed)
+            learner = simulate(FedSum(options, Population(clients=WEARERS), held), seed)
             figures[f"accuracy_{windows_of_board}_{unit}_{budget}"] = learner.figures()["accuracy"]
     return [figures]
 

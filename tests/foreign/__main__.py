@@ -15,7 +15,7 @@ from pathlib import Path
 from foreign import runs, tables
 from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
 from foreign.sets import PUBLIC_ROWS, SETS, write
-from foreign.tables import Found
+from foreign.tables import Outcome
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.terminal import Progress
 
@@ -91,30 +91,30 @@ class Measuring:
                 cells += of_seeds
         return cells
 
-    def found(self, rows: dict[str, list[Row]]) -> dict[Setting, Found]:
+    def outcomes(self, rows: dict[str, list[Row]]) -> dict[Setting, Outcome]:
         """Return what the runs gave. rows: those of all cells, by their keys."""
-        found = {}
+        outcomes = {}
         for setting, reference in self._references.items():
             plan = self._plans.get(setting)
             by_public = {}
             for public, cells in self._runs[setting].items():
                 by_public[public] = [rows[cell.key][0] for cell in cells]
-            found[setting] = Found(
+            outcomes[setting] = Outcome(
                 references=rows[reference.key][0],
                 plan=rows[plan.key][0] if plan else None,
                 runs=by_public,
             )
-        return found
+        return outcomes
 
 
-def tables_of(found: dict[Setting, Found], chosen: str) -> dict[str, list[list[str]]]:
+def tables_of(outcomes: dict[Setting, Outcome], chosen: str) -> dict[str, list[list[str]]]:
     """Return the tables by their names in docs/measured.json. chosen: as of `kinds_of`."""
-    made = {"foreign-sets": tables.of_sets(found)}
+    made = {"foreign-sets": tables.of_sets(outcomes)}
     if chosen != ROWS:
-        made["foreign-records"] = tables.of_unit(RECORD, found)
-        made["foreign-devices"] = tables.of_unit(DEVICE, found)
+        made["foreign-records"] = tables.of_unit(RECORD, outcomes)
+        made["foreign-devices"] = tables.of_unit(DEVICE, outcomes)
     if chosen != UNITS:
-        made["foreign-public-rows"] = tables.of_public_rows(found)
+        made["foreign-public-rows"] = tables.of_public_rows(outcomes)
     return made
 
 
@@ -161,15 +161,15 @@ def main() -> int:
         finished = FinishedCells(args.output, {"code": digest_of_code()})
         run_cells(measuring.cells, finished, progress.step, args.jobs)
 
-    found = measuring.found(finished.rows)
-    made = tables_of(found, args.table)
+    outcomes = measuring.outcomes(finished.rows)
+    made = tables_of(outcomes, args.table)
     for name, rows in made.items():
         print(f"\n{name}")
         for row in rows:
             print(f"| {' | '.join(row)} |")
     if args.write:
         write_into_docs(made, args.seeds)
-    sentences = list(tables.broken(found))
+    sentences = list(tables.broken(outcomes))
     print(f"\n{len(sentences)} promises are not kept:")
     print("\n".join(sentences))
     return 1 if sentences else 0

@@ -18,7 +18,7 @@ from ternhost.learn.base import Population
 from ternhost.learn.direct import Direct
 from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS, SUITED
-from ternhost.planning import existing, one_report
+from ternhost.planning import existing, one_report, quality
 from ternhost.planning.cells import Row
 from ternhost.planning.existing import Existing
 from ternhost.planning.simulation import default, optimal_figures, simulate
@@ -179,10 +179,10 @@ def planned(setting: Setting) -> list[Row]:
         )
         result = one_report.plan(options)
     last = result["curve"][-1]
-    row = {f"{result['measure']}_{end}": last[f"run_{end}"] for end in ("low", "high")}
-    if f"{judging.LOG_LOSS}_run_low" in last:
+    row: Row = {}
+    for measure, prefix in quality.measures(result):
         for end in ("low", "high"):
-            row[f"{judging.LOG_LOSS}_{end}"] = last[f"{judging.LOG_LOSS}_run_{end}"]
+            row[f"{measure}_{end}"] = last[f"{prefix}run_{end}"]
     return [row]
 
 

@@ -23,7 +23,7 @@ UNIT_IN_WORDS = {RECORD: "record", DEVICE: "device"}
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """What runs of a setting gave.
 
     - references: the row of `runs.references`
@@ -102,7 +102,7 @@ def _share(value: float | None) -> str:
     return f"{100 * value:.0f} %"
 
 
-def of_unit(unit: str, found: Mapping[Setting, Found]) -> list[list[str]]:
+def of_unit(unit: str, outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
     """Return the table of all sets at a unit, the heading first."""
     budget = "epsilon of a board's life" if unit == RECORD else "epsilon of a report"
     head = [
@@ -117,57 +117,57 @@ def of_unit(unit: str, found: Mapping[Setting, Found]) -> list[list[str]]:
         "runs within the plan",
     ]
     rows = [head]
-    for setting, cell in found.items():
+    for setting, outcome in outcomes.items():
         if setting.unit == unit:
-            rows.append([setting.name, setting.epsilon, *_figures(cell)])
+            rows.append([setting.name, setting.epsilon, *_figures(outcome)])
     return rows
 
 
-def _figures(cell: Found) -> list[str]:
+def _figures(outcome: Outcome) -> list[str]:
     """Return the cells of a row of `of_unit` that are measured."""
-    loss = cell.loss
+    loss = outcome.loss
     quality, best_quality = "-", "-"
-    if cell.quality:
-        quality = with_error(cell.quality, cell.values(cell.quality))
-        best_quality = number(cell.quality, cell.references[f"optimum_{cell.quality}"])
+    if outcome.quality:
+        quality = with_error(outcome.quality, outcome.values(outcome.quality))
+        best_quality = number(outcome.quality, outcome.references[f"optimum_{outcome.quality}"])
     recall = None
-    if "recall" in cell.runs[DEFAULT][0]:
-        recall, _ = mean_and_error(cell.values("recall"))
-    within = [_share(cell.within_plan(name)) for name in cell.planned_measures]
+    if "recall" in outcome.runs[DEFAULT][0]:
+        recall, _ = mean_and_error(outcome.values("recall"))
+    within = [_share(outcome.within_plan(name)) for name in outcome.planned_measures]
     return [
         quality,
         best_quality,
-        with_error(loss, cell.values(loss)),
-        number(loss, cell.references[f"baseline_{loss}"]),
-        number(loss, cell.references[f"optimum_{loss}"]),
+        with_error(loss, outcome.values(loss)),
+        number(loss, outcome.references[f"baseline_{loss}"]),
+        number(loss, outcome.references[f"optimum_{loss}"]),
         _share(recall),
         ", ".join(within),
     ]
 
 
-def of_public_rows(found: Mapping[Setting, Found]) -> list[list[str]]:
+def of_public_rows(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
     """Return the table of the losses with public rows of each kind, the heading first."""
     head = ["data set", "unit", "epsilon", "none", "right", "another part"]
     head += ["times 0.1", "times 0.0001", "zeros"]
     rows = [head]
-    for setting, cell in found.items():
-        if NONE not in cell.runs:
+    for setting, outcome in outcomes.items():
+        if NONE not in outcome.runs:
             continue
         losses = []
         for public in (NONE, *PUBLIC_ROWS):
             text = REFUSED
-            if not cell.is_refused(public):
-                text = with_error(cell.loss, cell.values(cell.loss, public))
+            if not outcome.is_refused(public):
+                text = with_error(outcome.loss, outcome.values(outcome.loss, public))
             losses.append(text)
         rows.append([setting.name, UNIT_IN_WORDS[setting.unit], setting.epsilon, *losses])
     return rows
 
 
-def of_sets(found: Mapping[Setting, Found]) -> list[list[str]]:
+def of_sets(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
     """Return the table that says what the sets are, the heading first."""
     references = {}
-    for setting, cell in found.items():
-        references[setting.name] = cell.references
+    for setting, outcome in outcomes.items():
+        references[setting.name] = outcome.references
     rows = [["data set", "a record, and the question", "records of each of 20 boards", "devices"]]
     for name, row in references.items():
         boards, devices = f"{row['records_of_board']:,}", f"{row['devices']:,}"
@@ -178,24 +178,24 @@ def of_sets(found: Mapping[Setting, Found]) -> list[list[str]]:
 # Promises
 
 
-def broken(found: Mapping[Setting, Found]) -> Iterator[str]:
+def broken(outcomes: Mapping[Setting, Outcome]) -> Iterator[str]:
     """Yield a sentence for each promise that the figures do not keep."""
-    for setting, cell in found.items():
+    for setting, outcome in outcomes.items():
         place = f"{setting.name}, unit {setting.unit}, epsilon {setting.epsilon}"
-        for sentence in [*_of_losses(setting, cell), *_of_rows(cell)]:
+        for sentence in [*_of_losses(setting, outcome), *_of_rows(outcome)]:
             yield f"{place}: {sentence}"
-    yield from _of_plans(found)
+    yield from _of_plans(outcomes)
 
 
-def _of_losses(setting: Setting, cell: Found) -> Iterator[str]:
+def _of_losses(setting: Setting, outcome: Outcome) -> Iterator[str]:
     """Yield sentences on losses that are too large, with each kind of public rows."""
-    loss = cell.loss
-    baseline = cell.references[f"baseline_{loss}"]
-    optimum = cell.references[f"optimum_{loss}"]
-    for public in cell.runs:
-        if cell.is_refused(public):
+    loss = outcome.loss
+    baseline = outcome.references[f"baseline_{loss}"]
+    optimum = outcome.references[f"optimum_{loss}"]
+    for public in outcome.runs:
+        if outcome.is_refused(public):
             continue
-        mean, error = mean_and_error(cell.values(loss, public))
+        mean, error = mean_and_error(outcome.values(loss, public))
         text = f"{WORDS[loss]} {number(loss, mean)} ({number(loss, error)}), rows {public}"
         if mean > baseline + BEYOND_NOISE * error:
             yield f"{text}, is above {number(loss, baseline)} without features"
@@ -204,16 +204,16 @@ def _of_losses(setting: Setting, cell: Found) -> Iterator[str]:
             yield f"{text}, is not within {NEAR_OPTIMUM} of the optimum, {number(loss, optimum)}"
 
 
-def _of_plans(found: Mapping[Setting, Found]) -> Iterator[str]:
+def _of_plans(outcomes: Mapping[Setting, Outcome]) -> Iterator[str]:
     """Yield sentences on the intervals of plans, if all of them together hold too few runs.
 
     A single plan's interval is computed from a few runs, and so is sometimes too short by chance.
     """
     figures, losses = [], []
-    for cell in found.values():
-        figures.append(cell.within_plan(cell.first_measure))
-        if cell.loss != cell.first_measure:
-            losses.append(cell.within_plan(cell.loss))
+    for outcome in outcomes.values():
+        figures.append(outcome.within_plan(outcome.first_measure))
+        if outcome.loss != outcome.first_measure:
+            losses.append(outcome.within_plan(outcome.loss))
     for what, shares in (("figure that comes first", figures), ("log-loss", losses)):
         of_plans = [share for share in shares if share is not None]
         if of_plans and sum(of_plans) / len(of_plans) < WITHIN_PLAN:
@@ -221,17 +221,17 @@ def _of_plans(found: Mapping[Setting, Found]) -> Iterator[str]:
             yield f"the plans' intervals of the {what} hold {mean} of the runs"
 
 
-def _of_rows(cell: Found) -> Iterator[str]:
+def _of_rows(outcome: Outcome) -> Iterator[str]:
     """Yield sentences on public rows with which a model is worse than without."""
-    if NONE not in cell.runs:
+    if NONE not in outcome.runs:
         return
     for public in PUBLIC_ROWS:
-        if cell.is_refused(public):
+        if outcome.is_refused(public):
             continue
-        for measure in cell.references["measures"]:
+        for measure in outcome.references["measures"]:
             if measure not in (AUC, *_LOSSES):
                 continue
-            gain, error = cell.gain(measure, public)
+            gain, error = outcome.gain(measure, public)
             if gain < -BEYOND_NOISE * error and not math.isclose(gain, 0, abs_tol=1e-9):
                 change = f"{gain:.5f} ({error:.5f})"
                 yield f"public rows, {public}, change the {WORDS[measure]} for the worse: {change}"

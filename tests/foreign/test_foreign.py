@@ -11,7 +11,7 @@ import pytest
 from foreign import runs, scikit_learn, tables
 from foreign.runs import DEFAULT, NONE, RECORD, Setting
 from foreign.sets import FOREIGN, PUBLIC_ROWS, SETS, write
-from foreign.tables import Found
+from foreign.tables import Outcome
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.planning.statistics import mean_and_error
@@ -104,16 +104,16 @@ def test_a_model_loses_no_more_than_the_answer_that_knows_no_features(
         request.applymarker(pytest.mark.xfail(reason="a model that is worse than none"))
     setting = runs.setting_of(files.table.parent, name, unit, epsilon)
     trained = [runs.trained(setting, DEFAULT, seed)[0] for seed in SEEDS]
-    found = Found(runs.references(setting)[0], None, {DEFAULT: trained})
-    mean, error = mean_and_error(found.values(found.loss))
-    baseline = found.references[f"baseline_{found.loss}"]
+    outcome = Outcome(runs.references(setting)[0], None, {DEFAULT: trained})
+    mean, error = mean_and_error(outcome.values(outcome.loss))
+    baseline = outcome.references[f"baseline_{outcome.loss}"]
     assert mean <= FEW_SEEDS * baseline + tables.BEYOND_NOISE * error
 
 
 # What the command says of figures
 
 
-def found_of(losses, public=(), plan=None):
+def outcomes_of(losses, public=(), plan=None):
     """What runs of two classes gave, with these log-losses, and others with wrong public rows."""
     references = {"measures": ["auc", "log_loss"], "optimum_auc": 0.9, "baseline_auc": 0.5}
     references |= {"optimum_log_loss": 0.2, "baseline_log_loss": 0.4}
@@ -123,24 +123,24 @@ def found_of(losses, public=(), plan=None):
         by_rows |= {
             kind: [{"auc": 0.8, "log_loss": loss} for loss in public] for kind in PUBLIC_ROWS
         }
-    return {Setting("", "fair", RECORD, "20"): Found(references, plan, by_rows)}
+    return {Setting("", "fair", RECORD, "20"): Outcome(references, plan, by_rows)}
 
 
 def test_a_log_loss_near_the_optimum_keeps_all_promises():
-    assert list(tables.broken(found_of([0.21, 0.22, 0.215]))) == []
+    assert list(tables.broken(outcomes_of([0.21, 0.22, 0.215]))) == []
 
 
 @pytest.mark.parametrize(("losses", "count"), [([0.41, 0.42], 2), ([0.3, 0.31], 1)])
 def test_losses_above_the_class_shares_and_far_from_the_optimum_are_told(losses, count):
-    assert len(list(tables.broken(found_of(losses)))) == count
+    assert len(list(tables.broken(outcomes_of(losses)))) == count
 
 
 def test_a_plan_that_holds_too_few_runs_is_told():
     plan = {"log_loss_low": 0.2, "log_loss_high": 0.211}
-    (sentence,) = tables.broken(found_of([0.21, 0.22], plan=plan))
+    (sentence,) = tables.broken(outcomes_of([0.21, 0.22], plan=plan))
     assert "50 %" in sentence
 
 
 def test_public_rows_that_make_a_model_worse_are_told_by_their_kinds():
-    sentences = list(tables.broken(found_of([0.21, 0.215], public=[0.22, 0.225])))
+    sentences = list(tables.broken(outcomes_of([0.21, 0.215], public=[0.22, 0.225])))
     assert len(sentences) == len(PUBLIC_ROWS)

@@ -132,6 +132,14 @@ def test_the_recall_of_a_class_that_no_held_out_record_has_is_not_known():
     assert found["recall"] is None
 
 
+def test_a_model_that_predicts_no_record_to_be_of_the_rarer_class_misses_it():
+    assert judging.never_predicted(decide(rare(0.1), 0.1)) == ["yes"]
+
+
+def test_a_model_misses_no_class_that_no_held_out_record_has():
+    assert judging.never_predicted(decide(rare(0, of_training=0.1), 0.1)) == []
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.1, 0.3), (0.9, 0.7)], ids=["yes", "no"])
 def test_the_mean_probability_is_that_of_the_rarer_class(share, expected):
     assert decide(rare(share), 0.3)["mean_probability"] == pytest.approx(expected)

@@ -4,6 +4,7 @@ The baseline is the answer that knows no features.
 """
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
@@ -244,16 +245,15 @@ def decisions(
     if model in (LOGISTIC, SOFTMAX_GRADIENT):
         found["mean_probability"] = float(_probabilities(z, rarer).mean())
     if dataset.task == MULTICLASS:
-        recall_of_class = {}
+        recall_of_class, missed = {}, []
         for number, name in enumerate(names):
+            has_it = true_classes == number
             predicts_it = predicted_classes == number
-            recall_of_class[name] = _share_of(predicts_it, among=true_classes == number)
+            recall_of_class[name] = _share_of(predicts_it, among=has_it)
+            if has_it.any() and not predicts_it.any():
+                missed.append(name)
         found["recall_of_class"] = recall_of_class
-        found["never_predicted"] = [
-            name
-            for number, name in enumerate(names)
-            if (true_classes == number).any() and not (predicted_classes == number).any()
-        ]
+        found["never_predicted"] = missed
     return found
 
 
@@ -300,6 +300,21 @@ def _threshold_that_finds(count: int, of_class: Floats, z: Floats, *, positive: 
     first_missed = below.max() if len(below) else last_found - 1
     threshold = float(expit(sign * (last_found + first_missed) / 2))
     return min(max(threshold, LEAST), LARGEST)
+
+
+def never_predicted(decisions: Mapping[str, Any]) -> list[str]:
+    """Return the classes that a model never predicts, although held-out records have them.
+
+    Of two classes only the rarer one is meant. decisions: as of `decisions`; may be empty.
+    """
+    if not decisions:
+        return []
+    if "never_predicted" in decisions:
+        return list(decisions["never_predicted"])
+    has_records = decisions["recall"] is not None
+    if has_records and not decisions["predicted"]:
+        return [decisions["rarer"]]
+    return []
 
 
 def rarest_class(dataset: Dataset) -> int:

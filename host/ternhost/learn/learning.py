@@ -430,16 +430,17 @@ class Learning(Learner):
         if self.dataset is None:
             return {"measure": None, "task": None, "decisions": {}, "choices": []}
         model = MODELS[self.model]
-        private = self.weights, self.threshold_of(self.weights)
-        figures = judging.figures(self.dataset, model, *private)
-        optimum_weights = self.optimum()
-        optimum = optimum_weights, self.threshold_of(optimum_weights)
+        weights = self.weights
+        threshold = self.threshold_of(weights)
+        optimum = self.optimum()
+        its_threshold = self.threshold_of(optimum)
+        figures = judging.figures(self.dataset, model, weights, threshold)
         by_suffix: dict[str, Mapping[str, Any]] = {
             "": figures,
-            "_interval": judging.intervals(self.dataset, model, *private),
+            "_interval": judging.intervals(self.dataset, model, weights, threshold),
             "_baseline": judging.baselines(self.dataset, model),
-            "_optimum": judging.figures(self.dataset, model, *optimum),
-            "_optimum_interval": judging.intervals(self.dataset, model, *optimum),
+            "_optimum": judging.figures(self.dataset, model, optimum, its_threshold),
+            "_optimum_interval": judging.intervals(self.dataset, model, optimum, its_threshold),
         }
 
         names = list(figures)
@@ -447,8 +448,8 @@ class Learning(Learner):
             "measure": names[0],
             "measures": names,
             "task": self.dataset.task,
-            "decisions": judging.decisions(self.dataset, model, *private),
-            "choices": judging.choices(self.dataset, model, self.weights),
+            "decisions": judging.decisions(self.dataset, model, weights, threshold),
+            "choices": judging.choices(self.dataset, model, weights),
         }
         for name in names:
             for suffix, values in by_suffix.items():
@@ -562,17 +563,24 @@ def _never_predicted_lines(result: Mapping[str, Any], decisions: Mapping[str, An
     """Return a line that says which of two classes the model never predicts, and what helps."""
     negative, positive = result.get("class_names") or judging.SIGNS
     rarer = decisions["rarer"]
-    more_frequent = negative if rarer == positive else positive
     if decisions["predicted"] == 1:
+        more_frequent = positive
+        if rarer == positive:
+            more_frequent = negative
         return [f"  never predicts {more_frequent}"]
     if decisions["predicted"] > 0:
         return []
     line = f"  never predicts {rarer}"
-    share = decisions["share"]
-    if decisions["threshold"] is not None and 0 < share < 1:
-        positive_share = share if rarer == positive else 1 - share
-        line += f": --threshold {100 * positive_share:.3g}% makes it predict {positive} "
-        line += "for so many of the held-out records"
+    share = decisions["share"]  # of the rarer class among the held-out records
+    has_threshold = decisions["threshold"] is not None
+    if has_threshold and 0 < share < 1:
+        share_of_positive = share
+        if rarer == negative:
+            share_of_positive = 1 - share
+        line += (
+            f": --threshold {100 * share_of_positive:.3g}% makes it predict {positive} "
+            "for so many of the held-out records"
+        )
     return [line]
 
 

@@ -68,9 +68,11 @@ class Threshold:
         from scipy.special import expit  # takes long to import
 
         descending = -np.sort(-scores)
+        # With a score above all records and one below all: the threshold of none, or of all of them,
+        # lies between two scores as well.
+        candidates = [descending[0] + 1, *descending, descending[-1] - 1]
         positive = round(self.share * len(scores))
-        lowest_above = descending[positive - 1] if positive else descending[0] + 1
-        highest_below = descending[positive] if positive < len(scores) else descending[-1] - 1
+        lowest_above, highest_below = candidates[positive], candidates[positive + 1]
         threshold = float(expit((lowest_above + highest_below) / 2))
         return min(max(threshold, LEAST), LARGEST)
 

@@ -42,21 +42,8 @@ def of_model(data: Dataset, model: str, weights: Floats, threshold: float = judg
     decisions = judging.decisions(data, MODELS[model], weights, threshold)
     if decisions:
         row["recall"] = decisions["recall"]
-        row["never_predicted"] = _never_predicted(decisions)
+        row["never_predicted"] = judging.never_predicted(decisions)
     return row
-
-
-def _never_predicted(decisions: Mapping[str, Any]) -> list[str]:
-    """Return the classes that a model never predicts though held-out records have them.
-
-    decisions: as of `judging.decisions`, which lists them for several classes. Of two classes, only
-    the rarer one matters.
-    """
-    if "never_predicted" in decisions:
-        return list(decisions["never_predicted"])
-    if decisions["recall"] is not None and not decisions["predicted"]:
-        return [decisions["rarer"]]
-    return []
 
 
 def of_runs(runs: Sequence[Row], measure: str) -> Row:

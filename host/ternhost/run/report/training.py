@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
 from ternhost.learn import projections
-from ternhost.learn.judging import EVEN, WORDS, logit
+from ternhost.learn.judging import EVEN, SIGNS, WORDS, logit, never_predicted
 from ternhost.learn.learning import share_in_words
 from ternhost.plots import runs
 from ternhost.privacy.units import DEVICE, protected
@@ -54,27 +54,7 @@ def page(result: Mapping[str, Any]) -> Page:
     options: Mapping[str, Any] = result["options"]
     data = on_devices.in_words(options["data"])
     title = f"{data}, {_MODELS[options['model']]}, {result['mechanism']}"
-    prediction = "the sign of the sum of weight times feature"
-    names: Sequence[str] = result.get("class_names") or ()
-    threshold = result.get("threshold") or EVEN
-    if threshold != EVEN:
-        prediction = (
-            f"1 if the sum of weight times feature is above {logit(threshold):.4g}, else -1"
-        )
-    if len(names) == 2:
-        negative, positive = (as_html(name) for name in names)
-        prediction = "the sign of the sum of weight times feature"
-        prediction += f": {positive} if it is positive, else {negative}"
-        if threshold != EVEN:
-            prediction = (
-                f"{positive} if the sum of weight times feature is above {logit(threshold):.4g} "
-            )
-            prediction += f"(a probability of {threshold:.4g}), else {negative}"
-    if result.get("labels"):
-        prediction = "the class with the largest sum of its weights times features"
-    elif result["measure"] == "squared_error":
-        prediction = "the sum of weight times feature"
-    model = f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>{_weights(result)}"
+    prediction = f"<p>A prediction is {_prediction(result)}. Features lie in [-1, 1].</p>"
     return Page(
         title=title,
         lead=_lead(result),
@@ -82,8 +62,27 @@ def page(result: Mapping[str, Any]) -> Page:
         results=_results(result),
         settings=_settings(result),
         figures=_quality_table(result),
-        more={"The model": model},
+        more={"The model": prediction + _weights(result)},
     )
+
+
+def _prediction(result: Mapping[str, Any]) -> str:
+    """Return in HTML how the model predicts from features: what stands after "A prediction is"."""
+    total = "the sum of weight times feature"
+    if result.get("labels"):
+        return "the class with the largest sum of its weights times features"
+    if result["measure"] == "squared_error":
+        return total
+    names: Sequence[str] = result.get("class_names") or ()
+    has_names = len(names) == 2
+    negative, positive = (as_html(name) for name in (names if has_names else SIGNS))
+    threshold = result.get("threshold") or EVEN
+    if threshold != EVEN:
+        at_threshold = f"{logit(threshold):.4g} (a probability of {threshold:.4g})"
+        return f"{positive} if {total} is above {at_threshold}, else {negative}"
+    if has_names:
+        return f"the sign of {total}: {positive} if it is positive, else {negative}"
+    return f"the sign of {total}"
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -269,9 +268,6 @@ def _decisions(result: Mapping[str, Any]) -> list[Row]:
     if not decisions:
         return []
     rarer = decisions["rarer"]
-    never_predicted = decisions.get("never_predicted", ())
-    if "never_predicted" not in decisions and not decisions["predicted"]:
-        never_predicted = (rarer,)
     rows: list[Row] = [
         (
             "recall",
@@ -287,8 +283,9 @@ def _decisions(result: Mapping[str, Any]) -> list[Row]:
     if decisions["threshold"] is not None:
         what = "probability above which label 1 is predicted"
         rows.append(("threshold", f"{decisions['threshold']:.4g}", what))
-    if never_predicted:
-        rows.append(("never predicts", ", ".join(never_predicted), "although records have it"))
+    missed = never_predicted(decisions)
+    if missed:
+        rows.append(("never predicts", ", ".join(missed), "although records have it"))
     return rows
 
 
