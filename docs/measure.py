@@ -27,9 +27,11 @@ SEEDS = 16
 
 def cells_of(figure, seeds):
     """Return the simulated runs that a figure is the mean of, one for each seed."""
-    used = range(1, 2) if figure.is_fixed else range(1, seeds + 1)
+    count = seeds
+    if figure.is_fixed:
+        count = 1
     cells = []
-    for seed in used:
+    for seed in range(1, count + 1):
         # All tables share one list of runs, so that one that is in two tables is the same cell.
         cells.append(Cell("runs", figure.run, {**dict(figure.arguments), "seed": seed}))
     return cells
@@ -94,7 +96,10 @@ def with_tables(page, tables):
     """
     for name, rows in tables.items():
         mark = f"<!-- measured: {name} -->\n"
-        page = re.sub(re.escape(mark) + r"(?:\|.*\n)+", lambda _: mark + lines_of(rows), page)  # noqa: B023
+        marked_table = re.compile(re.escape(mark) + r"(?:\|.*\n)+")
+        new_table = mark + lines_of(rows)
+        # A backslash in a replacement would begin a reference to a group.
+        page = marked_table.sub(new_table.replace("\\", r"\\"), page)
     return page
 
 

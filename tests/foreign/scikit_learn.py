@@ -28,18 +28,18 @@ def figures(foreign: ForeignSet, table: Path) -> dict[str, float]:
     records = in_order_of_tern(pd.read_csv(table))
     features = _features(schema, records)
     labels = records[schema.label]
-    judging = held_out(len(records))
+    is_held_out = held_out(len(records))
     if not isinstance(schema.label_column, Categorical):
-        return _of_numbers(schema, features, labels, judging)
+        return _of_numbers(schema, features, labels, is_held_out)
 
     # C divides the sum of the losses of all records, and the penalty of tern is beside their mean.
-    penalty = TrainingPlan.regularisation * (~judging).sum()
+    penalty = TrainingPlan.regularisation * (~is_held_out).sum()
     model = LogisticRegression(C=1 / penalty, max_iter=5000)
-    model.fit(features[~judging], labels[~judging])
-    probabilities = model.predict_proba(features[judging])
-    truth = labels[judging]
+    model.fit(features[~is_held_out], labels[~is_held_out])
+    probabilities = model.predict_proba(features[is_held_out])
+    truth = labels[is_held_out]
     found = {
-        "accuracy": accuracy_score(truth, model.predict(features[judging])),
+        "accuracy": accuracy_score(truth, model.predict(features[is_held_out])),
         "log_loss": log_loss(truth, probabilities, labels=model.classes_),
     }
     if len(model.classes_) == 2:
@@ -47,13 +47,13 @@ def figures(foreign: ForeignSet, table: Path) -> dict[str, float]:
     return found
 
 
-def _of_numbers(schema, features, labels, judging) -> dict[str, float]:
+def _of_numbers(schema, features, labels, is_held_out) -> dict[str, float]:
     """Return the squared error of linear regression, of labels from -1 to 1."""
     low, high = float(schema.label_column.low), float(schema.label_column.high)
     scaled = (2 * labels - low - high) / (high - low)
-    model = LinearRegression().fit(features[~judging], scaled[~judging])
-    predicted = model.predict(features[judging])
-    return {"squared_error": mean_squared_error(scaled[judging], predicted)}
+    model = LinearRegression().fit(features[~is_held_out], scaled[~is_held_out])
+    predicted = model.predict(features[is_held_out])
+    return {"squared_error": mean_squared_error(scaled[is_held_out], predicted)}
 
 
 def _features(schema: Schema, records: pd.DataFrame) -> np.ndarray:
