@@ -28,9 +28,8 @@ _ROUNDS_DIVISOR = 16
 _STEEPNESS = 12.0
 # How much smaller than the first radius the present one may count, where the rate follows it.
 _MOST_SHRINKAGE = 4.0
-# The survey takes gradients at the shares of the classes in two rounds, which count as one step
-# each. A step has no momentum from before, and so is made twice as long.
-_STEPS_OF_SURVEY = 2
+# Each gradient of the survey at the shares of the classes counts as a step. Such a step has no
+# momentum from before, and so is made this many times as long.
 _WITHOUT_MOMENTUM = 2.0
 
 # The share of units that should be clipped: of records, of which at most half of a rare class may
@@ -253,8 +252,9 @@ class Descent:
             return
         gradient = survey.gradient.copy()
         gradient[facts.constants] = 0  # these weights are at their place already
-        noise_of_round = survey.gradient_noise * math.sqrt(_STEPS_OF_SURVEY)
-        rate = _STEPS_OF_SURVEY * _WITHOUT_MOMENTUM * self._rate(noise_of_round)
+        steps = survey.gradient_rounds
+        noise_of_round = survey.gradient_noise * math.sqrt(steps)
+        rate = steps * _WITHOUT_MOMENTUM * self._rate(noise_of_round)
         self._optimiser.step(gradient, min(rate, self._steepest_rate()))
 
     def _first_radius(self) -> Radius:

@@ -254,6 +254,11 @@ class Survey:
         return self._gradients.is_known
 
     @property
+    def gradient_rounds(self) -> int:
+        """How many rounds take gradients at the shares of the classes."""
+        return self._rounds.count(_SHARES)
+
+    @property
     def gradient(self) -> Floats:
         """The mean gradient at the shares of the classes (d)."""
         return self._gradients.mean
