@@ -202,3 +202,11 @@ def test_boards_of_another_measure_or_policy_refuse_and_say_what_to_do(
     with pytest.raises(RefusedError) as caught:
         train("inprocess:2", **SMALL)
     assert hint in caught.value.hint
+
+
+def test_a_run_with_public_rows_says_that_more_reports_may_follow():
+    """If the rows turn out not to suit, a descent follows, which takes more rounds."""
+    with_rows = begin("fedsum", 20, data="flights-planned")
+    without = begin("fedsum", 20, data="flights-planned", public="none")
+    assert " or more" in with_rows.designs[0].release(with_rows.times).words
+    assert " or more" not in without.designs[0].release(without.times).words

@@ -131,6 +131,11 @@ class Descent:
         return self.round >= self.rounds
 
     @property
+    def can_take_more_rounds(self) -> bool:
+        """Whether there may be more rounds than planned so far."""
+        return False
+
+    @property
     def weights(self) -> Floats:
         """The model that the next round carries (a value for each weight)."""
         if not self._survey.done:

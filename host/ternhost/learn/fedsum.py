@@ -130,6 +130,7 @@ class SumDesign(ReportDesign):
     """
 
     delta: float = 1e-6
+    can_grow: bool = False  # whether there may be more rounds than planned
 
     @property
     def cost(self) -> int:
@@ -173,6 +174,7 @@ class SumDesign(ReportDesign):
             measure=RHO,  # all costs are in millionths of rho, the privacy loss of zCDP
             gaussian=True,
             total=self.epsilon,  # the budget for life
+            can_grow=self.can_grow,
         )
 
     def summary(self, times: int) -> dict[str, Any]:
@@ -334,6 +336,7 @@ class FedSum(Learning):
             mechanism="gaussian",
             epsilon=self._budget,
             delta=self.delta,
+            can_grow=descent.can_take_more_rounds,
         )
         self.designs = [report]
 

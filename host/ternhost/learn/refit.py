@@ -84,6 +84,10 @@ class Refit(Descent):
         self._clip = Radius(self._radius_at_zero(), most_radius, _CLIPPED, _UNSURE)
 
     @property
+    def can_take_more_rounds(self) -> bool:
+        return self._descent is None and not self.done
+
+    @property
     def rows_suit(self) -> bool:
         """Whether the rows are of the population of the boards' records, as far as known."""
         return self._descent is None and self._fit.rows_suit

@@ -34,6 +34,7 @@ class Release:
     can pay.
     total: the price of all reports together where their prices differ; 0: it is epsilon times
     values times times.
+    can_grow: whether there may be more reports than `times`, at the same price of all together.
 
     Raises RefusedError for Gaussian noise and a ledger in epsilon.
     """
@@ -45,6 +46,7 @@ class Release:
     measure: int = ledger.EPSILON
     gaussian: bool = False
     total: int = 0
+    can_grow: bool = False
 
     def __post_init__(self) -> None:
         if self.gaussian and self.measure != ledger.RHO:
@@ -78,6 +80,8 @@ class Release:
         reports = "one report"
         if self.times > 1:
             reports = f"{self.times} reports"
+        if self.can_grow:
+            reports += " or more"
         if self.total:
             return f"{reports} of {self.what}"
 
