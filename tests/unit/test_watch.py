@@ -13,6 +13,7 @@ import struct
 import subprocess
 import termios
 import time
+from contextlib import suppress
 from fcntl import ioctl
 
 import pytest
@@ -138,6 +139,15 @@ def read_until(terminal, words, text):
     return text
 
 
+def read_rest(terminal, text):
+    """The text so far, and all that a program that has ended wrote to the terminal besides."""
+    os.set_blocking(terminal, False)
+    with suppress(BlockingIOError):  # nothing is left
+        while data := os.read(terminal, 1 << 16):
+            text += data.decode(errors="replace")
+    return text
+
+
 @pytest.mark.slow
 def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served, monkeypatch):
     """`tern watch` draws on the terminal's alternate screen, and redraws while a run goes on. After
@@ -162,7 +172,7 @@ def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served
         enter_picture, leave_picture = "\x1b[?1049h", "\x1b[?1049l"
         text = read_until(terminal, leave_picture, text)
         assert watching.wait(60) == OK
-    text += os.read(terminal, 1 << 16).decode(errors="replace")
+    text = read_rest(terminal, text)
     os.close(terminal)
     os.close(near)
 
