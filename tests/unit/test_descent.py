@@ -276,6 +276,20 @@ def test_the_state_of_another_model_is_refused():
         Descent(FACTS).restore(other.state())
 
 
+def test_a_learner_that_has_dropped_its_rows_can_go_back_to_its_beginning():
+    x, labels = population(LOGISTIC)
+    learner = Refit(FACTS, near_a_line(np.linspace(-0.6, 0.6, 6), 400, 1))
+    beginning, rounds = learner.state(), learner.rounds
+    learn(learner, x, labels)
+    assert not learner.rows_suit
+
+    learner.restore(beginning)
+
+    assert learner.state() == beginning
+    assert learner.rounds == rounds
+    assert learner.rows_suit
+
+
 # A rare class
 
 

@@ -112,15 +112,11 @@ class Descent:
         self._survey = Survey(facts)
         self._optimiser = _StrongMomentum(facts.values)
 
-        # The standard deviation of the noise in a mean gradient, in radii, if all of the budget was
-        # spent at once: that of zCDP for each board, sqrt(1 / (2 rho)), over all boards and
-        # records.
-        noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
+        noise = facts.noise(share=1)  # if all of the budget was spent at once
         # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
         # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
-        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d).
-        norm = math.sqrt(math.sqrt(facts.features))
-        wanted = norm / (_ROUNDS_DIVISOR * noise * math.sqrt(facts.unit))
+        # The norm |x| is what the survey begins with.
+        wanted = self._survey.norm / (_ROUNDS_DIVISOR * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
         # Both are set anew when the survey is done.
         self._radius = self._first_radius()
@@ -376,5 +372,6 @@ class Descent:
             self._survey.restore(state["survey"])
             self._radius = self._first_radius()
             self._radius.restore(state["radius"])
+            self._reach = math.inf
             if state["reach"] is not None:
                 self._reach = float(state["reach"])

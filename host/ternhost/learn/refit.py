@@ -138,7 +138,7 @@ class Refit(Descent):
     def _radius_at_zero(self) -> float:
         """Return the radius of the first round, at weights of 0."""
         if self._clipping_is_known:
-            return self._fit.next_radius(self._noise(share=self._shares[0]))
+            return self._fit.next_radius(self.facts.noise(share=self._shares[0]))
         unit = self.facts.unit
         if self.facts.model == LINEAR:  # residuals are labels, which are in [-1, 1]
             return self._typical_norm * unit
@@ -154,7 +154,7 @@ class Refit(Descent):
         equal shares.
         """
         # If a single round spent all of rho, its noise would have this length, in radii.
-        noise = self._noise(share=1) * math.sqrt(self.facts.values)
+        noise = self.facts.noise(share=1) * math.sqrt(self.facts.values)
         wanted = (noise / _NOISE_OF_FIRST) ** 2
         first = min(max(wanted, _LEAST_FIRST_SHARE), _MOST_FIRST_SHARE)
         shares = [first]
@@ -166,15 +166,6 @@ class Refit(Descent):
                 return shares + [left / last_rounds] * last_rounds
             shares.append(share)
             share *= _GROWTH
-
-    def _noise(self, share: float) -> float:
-        """Return the standard deviation of a value of the mean gradient, divided by the radius.
-
-        share: the share of rho that the round spends.
-        """
-        facts = self.facts
-        of_board = 1 / math.sqrt(2 * share * facts.rho)  # in the sum of a board, by zCDP
-        return of_board * math.sqrt(facts.boards) / (facts.boards * facts.records)
 
     def learn(self, total: Floats, tally: float, sigma: float, boards: int) -> None:
         """End a round; the arguments are those of `Descent.learn`."""
@@ -253,7 +244,9 @@ class Refit(Descent):
         if next_round == self.rounds:
             return
         if self._clipping_is_known:
-            self._clip.value = self._fit.next_radius(self._noise(share=self._shares[next_round]))
+            self._clip.value = self._fit.next_radius(
+                self.facts.noise(share=self._shares[next_round])
+            )
         elif self.round == 0:  # later the tally shows whether it is right
             growth = math.sqrt(self.facts.unit)  # of a sum of gradients with random directions
             if self.facts.model == LINEAR:
@@ -261,11 +254,16 @@ class Refit(Descent):
             else:
                 self._clip.value = _WIDE * self._fit.gradient_norm() * growth
 
-    def _begin_descent(self, rounds: int) -> None:
-        """Go on by descent with what is left of the budget. rounds: how many there were so far."""
+    def _begin_descent(self, rounds: int) -> Descent:
+        """Go on by descent with what is left of the budget, and return that descent.
+
+        rounds: how many there were so far.
+        """
         facts = replace(self.facts, rho=self.facts.rho * (1 - self._spent))
-        self._descent = Descent(facts)
-        self.rounds = rounds + self._descent.rounds
+        descent = Descent(facts)
+        self.rounds = rounds + descent.rounds
+        self._descent = descent
+        return descent
 
     def state(self) -> dict[str, Any]:
         descent = None
@@ -287,9 +285,10 @@ class Refit(Descent):
             self._fit.restore(state["fit"])
             self._clip.restore(state["radius"])
             self.can_be_checked = bool(state["can_be_checked"])
+            self._descent = None
+            self._spent = 0.0
+            self.rounds = len(self._shares)
             if state["descent"]:
                 rounds = self.round - int(state["descent"]["round"])
                 self._spent = sum(self._shares[:rounds])
-                self._begin_descent(rounds)
-                assert self._descent is not None
-                self._descent.restore(state["descent"])
+                self._begin_descent(rounds).restore(state["descent"])

@@ -70,6 +70,14 @@ class PublicFacts:
             return _RESIDUAL[self.model]
         return math.sqrt(1 - 1 / self.classes)
 
+    def noise(self, share: float) -> float:
+        """Return the standard deviation of a value of the mean gradient, divided by the radius.
+
+        share: the share of rho that the round spends.
+        """
+        of_board = 1 / math.sqrt(2 * share * self.rho)  # in the sum of a board, by zCDP
+        return of_board * math.sqrt(self.boards) / (self.boards * self.records)
+
     @property
     def constants(self) -> slice:
         """Where the weights of the constant 1 are, one for each class."""
@@ -206,7 +214,7 @@ class Survey:
         facts = self._facts
         if not self._mean_labels.is_known:
             return np.full(facts.classes, 1 / max(2, facts.classes))
-        least = max(_LEAST_SHARE, 0.5 / math.sqrt(self._mean_labels.precision))
+        least = max(_LEAST_SHARE, 0.5 * self._mean_labels.noise)
         if facts.model == LOGISTIC:
             return np.clip(self._mean_labels.mean, min(least, 0.5), max(1 - least, 0.5))
         shares = np.maximum(self._mean_labels.mean, least)
