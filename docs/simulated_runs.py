@@ -37,7 +37,6 @@ from ternhost.planning.simulation import (
     fleet_of,
     optimal_figures,
     rounds,
-    sgd,
     simulate,
 )
 from ternhost.planning.years import RoundsForYears
@@ -177,15 +176,7 @@ def of_years(data, every, run_epsilon, devices, seed):
     dataset, model = records.load(data)
     year = RoundsForYears(years=1, every=every, run_epsilon=run_epsilon)
     equivalent = year.fewer_equivalent_reports(dataset, model, devices)
-    learner = sgd(
-        dataset,
-        equivalent.count,
-        seed,
-        clients=devices,
-        group=0,
-        model=model,
-        epsilon=equivalent.epsilon,
-    )
+    learner = equivalent.learner(dataset, model, devices, seed)
     return [simulate(learner, seed).figures()]
 
 

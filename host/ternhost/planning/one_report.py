@@ -21,7 +21,7 @@ from ternhost.learn.learning import Learning
 from ternhost.options import flag, require
 from ternhost.planning import quality, records, table, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
-from ternhost.planning.simulation import default, sgd, simulate
+from ternhost.planning.simulation import default, simulate
 from ternhost.planning.statistics import enough
 from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
@@ -95,16 +95,7 @@ def _learned(
     data = data.without_owners()  # each of any number of devices holds one record
     learner: Learning
     if simulated:
-        equivalent = simulated[devices]
-        learner = sgd(
-            data,
-            equivalent.count,
-            seed,
-            clients=devices,
-            group=0,
-            model=model,
-            epsilon=equivalent.epsilon,
-        )
+        learner = simulated[devices].learner(data, model, devices, seed)
     else:
         learner = default(data, devices, seed, model, planned.epsilon)
     return [{"devices": devices, **quality.of_learner(simulate(learner, seed))}]

@@ -16,6 +16,7 @@ from tern.wire import MAX_ROUND
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn.designs import ReportDesign
+from ternhost.learn.fedsgd import FedSGD
 from ternhost.options import Number, Option, require, seconds_of
 from ternhost.planning.simulation import sgd
 from ternhost.privacy import certify, sums
@@ -48,6 +49,21 @@ class EquivalentReports:
 
     epsilon: str
     count: int
+
+    def learner(self, data: Dataset, model: str, devices: int, seed: int) -> FedSGD:
+        """Return FedSGD with these reports, before its first round.
+
+        data, model: what is learned. devices: how many share the reports. seed: of the run.
+        """
+        return sgd(
+            data,
+            self.count,
+            seed,
+            clients=devices,
+            group=0,
+            model=model,
+            epsilon=self.epsilon,
+        )
 
 
 @dataclass(frozen=True)
