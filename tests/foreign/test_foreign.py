@@ -101,7 +101,9 @@ def test_a_model_loses_no_more_than_the_answer_that_knows_no_features(
     name, files, unit, epsilon, request
 ):
     if (name, unit, epsilon) in WORSE_THAN_NO_FEATURES:
-        request.applymarker(pytest.mark.xfail(reason="a model that is worse than none"))
+        request.applymarker(
+            pytest.mark.xfail(reason="a model that is worse than none", strict=True)
+        )
     setting = runs.setting_of(files.table.parent, name, unit, epsilon)
     trained = [runs.trained(setting, DEFAULT, seed)[0] for seed in SEEDS]
     outcome = Outcome(runs.references(setting)[0], None, {DEFAULT: trained})
