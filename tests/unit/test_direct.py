@@ -253,7 +253,13 @@ def algorithm_chosen_for(named, **how):
         ({"data": "diabetes"}, "fedsgd", "two classes"),
         ({"data": "devices:9"}, "fedsgd", "no public rows"),
         ({"unit": "record"}, "fedsum", ""),
+        ({"unit": "record", "records": 500}, "fedsum", ""),
         ({"moments": 0.1}, "direct", "--moments is"),
+        ({"records": 500}, "direct", "--records"),
+        ({"records": 500, "public": "none"}, "direct", "--records"),
+        ({"records": 1, "public": "none"}, "fedsgd", "no public rows"),
+        ({"records": 500, "data": "diabetes"}, "fedsgd", "two classes"),
+        ({"records": 500, "group": 10}, "fedsgd", "--group"),
     ],
 )
 def test_train_chooses_by_data_and_options(named, algorithm, reason):

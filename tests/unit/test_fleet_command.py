@@ -105,6 +105,10 @@ def test_the_printed_command_has_the_bound_on_records(emulate):
     assert "--records 5" in emulate("1", *words).json["command"]
 
 
+def test_the_printed_command_says_that_devices_have_several_records(emulate):
+    assert "--records 5" in emulate("1", "--by", "home", "--records", "5").json["command"]
+
+
 def test_the_printed_command_may_spend_the_budget_of_the_boards(emulate):
     words = ("--by", "home", "--unit", "record", "--budget", "4", "--delta", "1e-5")
     assert "--run-epsilon 4 --delta 1e-5" in emulate("1", *words).json["command"]

@@ -49,6 +49,8 @@ NO_NOISE = {"no_noise": True}
         ("fedsgd", {"batch": 33}),  # of 32 records at most
         ("fedsgd", {"reports": 10, "group": 11}),
         ("fedsgd", {"epsilon": "much"}),
+        ("fedsgd", {"records": 0}),
+        ("direct", {"records": 2**16}),  # more than a device can hold
         ("infer", {"epsilon": "21", "answer": "label"}),  # 20 at most
         ("infer", {"score_rounds": 2}),  # of a classifier, which is not named
         ("infer", {"score": "silhouette-self", "answer": "label"}),

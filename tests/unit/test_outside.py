@@ -104,7 +104,7 @@ def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
     "words",
     [
         ["card", "design", "flipped", "--epsilon", "8", "--flip", "0.7"],  # a half at most
-        [*SIGNS, *SIMULATED, "--records", "2"],  # an option of fedavg
+        [*SIGNS, *SIMULATED, "--tau", "2"],  # an option of fedavg
         [*TRAIN, *SIMULATED, "--flip", "0.1"],  # an option of a mechanism, not of a run
     ],
 )

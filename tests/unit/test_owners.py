@@ -12,6 +12,8 @@ from ternhost.datasets.holdings import Holdings, of_owners
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.learn.fedsum import FedSum
+from ternhost.learn.record_bound import MOST_RECORDS, bound_on_records
+from ternhost.learn.schedule import Schedule
 from ternhost.planning.existing import Existing
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -173,20 +175,104 @@ def test_a_smaller_fleet_has_the_first_devices_and_says_so(name, table):
     assert any("first 2 of the 3" in note for note in learner.notes)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedsum", "means"])
+WITH_BOUND = ["direct", "fedsgd", "fedavg", "fedsum", "means"]
+
+
+@pytest.mark.parametrize("name", WITH_BOUND)
 def test_without_a_bound_it_is_the_largest_number_of_a_device(name, table):
     learner = begin(name, table)
     assert learner.options.records == max(learner.holdings.counts(range(3)))
     assert any("--records" in note for note in learner.notes)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedsum", "means"])
+@pytest.mark.parametrize("name", WITH_BOUND)
 def test_a_bound_leaves_records_out_and_says_how_many(name, table):
     learner = begin(name, table, records=10)
     data = learner_data(name, table)
     assert learner.holdings.counts(range(3)).tolist() == [10, 10, 10]
     left_out = len(data.training) - 30
     assert any(f"{left_out} records" in note for note in learner.notes)
+
+
+# Records without owners, dealt to devices
+
+
+def dealt(name, records, population=None, **options):
+    """A learner on a data set whose records tern deals: so many to each device."""
+    algorithm = ALGORITHMS[name]
+    named = algorithm.Options(data="breast-cancer", records=records, **options)
+    return algorithm(named, population or Population())
+
+
+NO_ROWS = {"direct": {"public": "none"}, "fedsgd": {}}  # so that all records are dealt
+ONE_ANSWER_OR_MANY = pytest.mark.parametrize("name", ["direct", "fedsgd"])
+
+
+@ONE_ANSWER_OR_MANY
+def test_each_device_is_dealt_different_records(name):
+    learner = dealt(name, 20, Population(clients=7))
+    positions = learner.holdings.positions(range(7))
+    assert positions.shape == (7, 20)
+    assert len(set(positions.ravel().tolist())) == positions.size
+
+
+@ONE_ANSWER_OR_MANY
+def test_a_fleet_is_refused_whose_devices_cannot_all_have_different_records(name):
+    with pytest.raises(UsageError) as refused:
+        dealt(name, 50, Population(clients=10))
+    assert "--records" in refused.value.hint
+
+
+@ONE_ANSWER_OR_MANY
+def test_the_hint_of_a_refused_fleet_is_right(name):
+    with pytest.raises(UsageError) as refused:
+        dealt(name, 50, Population(clients=10), **NO_ROWS[name])
+    available = 342  # records of breast-cancer to train on
+    assert f"{available // 50} devices" in refused.value.hint
+    assert f"--records {available // 10}" in refused.value.hint
+
+
+@ONE_ANSWER_OR_MANY
+def test_devices_that_tern_makes_are_as_many_as_get_several_records(name):
+    learner = dealt(name, 50)
+    assert learner.clients == learner.holdings.clients
+
+
+@ONE_ANSWER_OR_MANY
+def test_a_served_simulation_is_refused_that_has_too_few_records(name):
+    population = Population(clients=10, devices=10, schedule=Schedule())
+    with pytest.raises(UsageError, match="records"):
+        dealt(name, 50, population)
+
+
+@ONE_ANSWER_OR_MANY
+def test_clients_with_one_record_each_may_be_more_than_the_records(name):
+    assert dealt(name, 1, Population(clients=1000)).clients == 1000
+
+
+@ONE_ANSWER_OR_MANY
+def test_a_learner_knows_the_most_records_of_a_device(name):
+    assert dealt(name, 20, Population(clients=2)).records_per_device == 20
+
+
+@ONE_ANSWER_OR_MANY
+def test_a_bound_that_nobody_states_is_one_record(name):
+    learner = dealt(name, None, Population(clients=2))
+    assert learner.records_per_device == 1
+
+
+@ONE_ANSWER_OR_MANY
+def test_boards_whose_number_of_records_nobody_states_have_no_bound_in_the_run(name):
+    on_boards = {"data": "devices:5", "model": "logistic"}
+    learner = ALGORITHMS[name](
+        ALGORITHMS[name].Options(**on_boards), Population(devices=3, knows_records=False)
+    )
+    assert (learner.records_per_device, learner.options.records) == (1, None)
+
+
+def test_the_most_records_of_an_owner_are_those_that_a_device_can_hold():
+    owners = data_of(np.zeros(MOST_RECORDS + 5, int), names=("a",))
+    assert bound_on_records(owners, np.arange(MOST_RECORDS + 5), None) == MOST_RECORDS
 
 
 @pytest.mark.parametrize(("unit", "units"), [("record", 30), (7, 5), ("device", 1)])

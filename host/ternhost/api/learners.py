@@ -24,6 +24,8 @@ class Direct(direct.Options):
     - by: the column of the table that says which device a record belongs to
     - time: the column of the table that orders the records of a device
     - held_out: the share of the records that judge the model, and that no device holds
+    - records: the most records of a device, a public number. Where tern deals the records of a data
+      set, each device gets that many. None: 1, or with `by` the most that a device has
     - model: must be logistic, which is the default for two classes
     - threshold: the probability above which the model predicts label 1; or, as a text, costs of a
       false alarm and of a miss, "1:5", or the share of records to predict as 1, "24%"
@@ -46,7 +48,7 @@ class Direct(direct.Options):
 class FedSGD(fedsgd.Options):
     """Learn a linear model in many rounds, from gradients of a group of devices in each.
 
-    - data, by, time, held_out, seed, threshold, epsilon, epsilons: as of `Direct`
+    - data, by, time, held_out, records, seed, threshold, epsilon, epsilons: as of `Direct`
     - model: linear, logistic, svm or softmax; "": linear for numbers, else logistic
     - batch: how many records of a device its gradient uses; 0: all
     - reports: how many in all; with fewer devices than that, each reports in several rounds, and
@@ -76,7 +78,7 @@ class FedAvg(fedavg.Options):
       its epsilon, and its share
     - batch: how many records a step of the training uses; 0: all
     - clients: how many take part; 0: all
-    - records: of each client
+    - records: as of `Direct`, but 8 for None without `by`
     - rounds: how many
     - share: of the clients that report in a round; None: 1 / rounds
     - local_epochs: how many epochs a client trains in a round
@@ -96,7 +98,7 @@ class FedSum(fedsum.Options):
     - unit: what is protected: "record", a number of consecutive records, or "device"
     - run_epsilon: the epsilon, at `delta`, that the whole run spends
     - delta: of that epsilon
-    - records: a public number that no device exceeds with its records
+    - records: as of `Direct`, but 500 for None without `by`
     - public: rows of features that are nobody's secret, as of `Direct`, and with the same default;
       fewer than 300 rows are not used by default
 

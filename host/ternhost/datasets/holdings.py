@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ternhost.datasets.base import Dataset, Fixed, Indices, Table
 from ternhost.errors import UsageError
+from ternhost.text import counted
 
 
 @dataclass(frozen=True)
@@ -186,15 +187,30 @@ def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = Fa
     """
     rng = np.random.default_rng(seed)
     needed = boards * stock.per_client
-    available = len(stock.order)
-    if needed <= available:
-        order = rng.permutation(stock.order)[:needed]
-    elif again:
+    if again and needed > len(stock.order):
         order = rng.choice(stock.order, needed)
     else:
-        need = f"{boards} devices of {stock.per_client} records need {needed:,}"
-        hint = "use fewer boards"
-        if available >= boards:
-            hint = f"use --records {available // boards}, or fewer boards"
-        raise UsageError(f"{need}, and {name} has {available:,}", hint)
+        require_enough(stock, boards, name)
+        order = rng.permutation(stock.order)[:needed]
     return Holdings(stock.records, order, stock.per_client)
+
+
+def require_enough(stock: Holdings, devices: int, name: str) -> None:
+    """Raise UsageError if there are too few records to deal different ones to so many devices.
+
+    stock: the records that can be dealt: those in its `order`, `stock.per_client` to each device.
+    name: that of the data set. The hint says how many devices there are records for, and how many
+    records so many devices can have.
+    """
+    needed = devices * stock.per_client
+    available = len(stock.order)
+    if needed <= available:
+        return
+    hint = "use fewer devices"
+    if stock.clients:
+        hint = f"use at most {counted(stock.clients, 'device')}"
+    if available >= devices:
+        hint += f", or at most --records {available // devices}"
+    who = f"{counted(devices, 'device')} with {counted(stock.per_client, 'record')} each"
+    text = f"{who} need {needed:,}, and {name} has {available:,} for them"
+    raise UsageError(text, hint)

@@ -33,7 +33,8 @@ def choose_algorithm(
     """Choose the algorithm that suits the options that the user named, and say why.
 
     Between two algorithms there is a choice: "direct", where each device answers once, and
-    "fedsgd", with many rounds. Direct is chosen if nothing speaks against it.
+    "fedsgd", with many rounds. Direct is chosen if nothing speaks against it. Without public rows many
+    rounds are better, unless a device has many records (--records).
 
     named: the options that the user named: values by name.
     algorithms: those of the command, by name; the first is the default.
@@ -53,6 +54,16 @@ def choose_algorithm(
     if not has_choice:
         return Chosen(default, "")
 
+    return _direct_or_fedsgd(named, algorithms, made)
+
+
+def _direct_or_fedsgd(
+    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], made: bool
+) -> Chosen:
+    """Choose one answer of each device, if nothing speaks against it, or many rounds; say why.
+
+    named, algorithms, made: as of `choose_algorithm`.
+    """
     # Which options that the user named does only one of the two algorithms have?
     direct_options = names_of(algorithms[_DIRECT].Options)
     fedsgd_options = names_of(algorithms[_FEDSGD].Options)
@@ -60,6 +71,7 @@ def choose_algorithm(
     if named.get("public") == "none":  # both algorithms can do without public rows
         only_direct -= {"public"}
     only_fedsgd = named.keys() & (fedsgd_options - direct_options)
+    has_many_records = _has_many_records(named)
 
     obstacle = None  # to direct
     if only_fedsgd:
@@ -68,13 +80,15 @@ def choose_algorithm(
         obstacle = "; boards with the module projection can do with one answer: tern train direct"
     elif not _has_two_classes(named):
         obstacle = _TWO_CLASSES
-    elif not only_direct:
+    elif not only_direct and not has_many_records:
         obstacle = _missing_rows(named)
 
     if obstacle:
         return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
     if only_direct:
         return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of it")
+    if has_many_records:
+        return Chosen(_DIRECT, f"{_ONCE}: it tells of all records of the device (--records)")
     return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
 
 
@@ -140,6 +154,17 @@ def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
     That is so for two classes, if the data set declares public rows.
     """
     return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
+
+
+def _has_many_records(named: Mapping[str, Any]) -> bool:
+    """Tell whether the user says that a device may have more than one record.
+
+    One answer about the mean of many records tells far more than one about a single record.
+
+    named: the options that the user named, by name, whose values may still be of any type.
+    """
+    records = named.get("records")
+    return isinstance(records, int) and records > 1
 
 
 def _has_two_classes(named: Mapping[str, Any]) -> bool:

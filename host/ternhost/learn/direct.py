@@ -161,9 +161,10 @@ class Direct(Learning):
 
         # The plan, for as many reports as are expected.
         self.holdings = self._training_records(reserved=self._public.reserved)
-        expected = options.reports or self._available or _REPORTS
+        expected = options.reports or self._available or self._clients_to_make(_REPORTS)
         self._second_half = slice(expected // 2, expected)  # of the clients
         self._plan_rounds(expected)
+        self._require_records()
         self._choose_designs(expected)
         self.modules = self._modules()  # of the device library, that boards need
 

@@ -24,6 +24,7 @@ from tern.wire import LOCAL, LOCAL_SOFTMAX, MAX_BATCH, MAX_EXPONENT, MAX_RATE, M
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
+from ternhost.datasets.holdings import require_enough
 from ternhost.errors import UsageError
 from ternhost.learn import estimate
 from ternhost.learn.base import Cohort, Population, require_clients
@@ -37,8 +38,8 @@ from ternhost.learn.designs import (
 )
 from ternhost.learn.devices import Devices, most_turns, take
 from ternhost.learn.learning import Learning, LearningOptions
-from ternhost.learn.owners import bound_note, bound_on_records
 from ternhost.learn.parameters import MODELS, Floats
+from ternhost.learn.record_bound import records_option
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
 from ternhost.privacy import certify
@@ -51,8 +52,8 @@ CLIENTS = "clients"  # every client counts the same, as in FedAvg
 VARIANCE = "variance"  # inverse variance: where the clients are of one population, the least noise
 WEIGHTS = (CLIENTS, VARIANCE)
 
-_average = partial(option, group="fedavg")
-_RECORDS = 8  # of a client, by default
+_GROUP = "fedavg"  # of options, in the help
+_average = partial(option, group=_GROUP)
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,11 @@ class Options(MechanismOptions, LearningOptions):
     """Options of FedAvg."""
 
     takes_taus: ClassVar[bool] = True
+    usual_records: ClassVar[int] = 8
 
     epsilons: str | None = epsilons_option("TAU:E:SHARE,...")
     clients: int = _average(0, shown="all, but at most 1000 on boards", metavar="N")
-    records: int | None = _average(
-        None, metavar="N", shown=f"{_RECORDS}, or with --by the most that a device has"
-    )
+    records: int | None = records_option(usual_records, group=_GROUP)
     rounds: int = _average(20, metavar="N")
     share: float | None = _average(None, metavar="SHARE", shown="1 / rounds")
     local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
@@ -78,7 +78,6 @@ class Options(MechanismOptions, LearningOptions):
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or for a tau that no frame can carry."""
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
-        require(self.records is None or self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
         in_order = self.share is None or 0 < self.share <= 1
         require(in_order, "share", "above 0 and at most 1", self.share)
@@ -158,7 +157,6 @@ class FedAvg(Learning):
         if self.classes > 1:
             self.modules = ("local", "softmax")
         self.designs = self._make_designs()
-        self._settle_bound()
         self._plan_rounds()
 
         failures = TrainingPlan.failures
@@ -177,15 +175,6 @@ class FedAvg(Learning):
             failures=failures,
         )
         self.trainer = Trainer(plan)
-
-    def _settle_bound(self) -> None:
-        """Set the most records of a client, in the options, and note it if the data say it."""
-        named, positions = self.options.records, np.arange(0)
-        if self.dataset is not None:
-            positions = self.dataset.training
-        bound = bound_on_records(self.dataset, positions, named) or _RECORDS
-        self.notes += bound_note(self.dataset, bound, named)
-        self.options = replace(self.options, records=bound)
 
     def _make_designs(self) -> list[ReportDesign]:
         """Design the report of each class of clients: the changes of k of the d weights.
@@ -249,21 +238,15 @@ class FedAvg(Learning):
         Returns None if the host does not know what clients hold. Raises UsageError if there are too
         few records.
         """
-        per_client = self.options.records
-        holdings = self._training_records(per_client, most=per_client)
+        per_client = self.records_per_device
+        holdings = self._training_records()
         if holdings is None:
             return None
         assert self.dataset is not None
         most_clients = holdings.clients  # for whom the records are enough
         if holdings.names:
             return self._of_first(holdings)
-        if most_clients < 1:
-            record_count = len(holdings.order)
-            text = (
-                f"{self.dataset.name} has {record_count} records to train on: "
-                f"no client gets {per_client}"
-            )
-            raise UsageError(text, "use fewer --records")
+        require_enough(holdings, 1, self.dataset.name)
 
         # As many clients as the user names, else as the fleet has or would make by itself, but not
         # more than get records.

@@ -75,20 +75,19 @@ class GroupOptions(LearningOptions):
         require(in_order, "rounds", must, self.rounds)
         ranges.parse(self.clip)  # raises UsageError for a range that cannot be
 
-    def planned(self, devices: int) -> Self:
+    def planned(self, devices: int, most: int = _REPORTS) -> Self:
         """Return these options with the numbers that the user left out: reports, group and rounds.
 
         Without `reports`, each device reports once, or, if `rounds` is named, in every round.
 
-        devices: how many there are; 0: as many as the run needs.
+        devices: how many there are; 0: as many as the run needs. most: how many these are, where
+        nothing says how many reports there shall be.
         """
         reports = self.reports
         if reports is None and self.rounds and devices:
             reports = self.rounds * devices
         if reports is None:
-            reports = _REPORTS
-            if devices:
-                reports = min(_REPORTS, devices)
+            reports = min(_REPORTS, devices or most)
 
         if self.rounds:
             group = _ceil(reports, self.rounds)
@@ -196,7 +195,7 @@ class FedSGD(Learning):
         group = self.options.group
         hint = f"use at most --group {available}"
         require_clients(group, available or group, " to ask in a round", hint)
-        planned = self.options.planned(available)
+        planned = self.options.planned(available, most=self._clients_to_make(_REPORTS))
         self.options = planned
         self.rounds = planned.rounds
         self.reports = planned.reports
@@ -208,15 +207,16 @@ class FedSGD(Learning):
         self.times = _ceil(planned.reports, self.clients)  # that a client reports, at most
 
     def _require_records(self) -> None:
-        """Raise UsageError if the run makes its own clients, and there are too few records for them.
+        """Raise UsageError if there are too few records for the clients.
 
-        Each client has one record, unless the data say which device has which.
+        Where a fleet has a number of clients with one record each, some may have the same one.
         """
+        super()._require_records()
         makes_clients = self._population.clients is None and not self._has_owners
         if self.holdings is not None and makes_clients:
-            record_count = len(self.holdings.order)
-            hint = f"use at most --reports {record_count}"
-            require_clients(self.clients, record_count, ", each of which reports once", hint)
+            with_records = self.holdings.clients
+            hint = f"use at most --reports {with_records}"
+            require_clients(self.clients, with_records, ", each of which reports once", hint)
 
     def _plan_training(self) -> None:
         """Choose what follows from the expected noise: the first range, and the learning rate.

@@ -7,9 +7,9 @@ Every board answers every round. The budget is for life, in rho of zCDP.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.count.disclosures import ReportCounts
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Dataset, Holdings, Indices, Table
+from ternhost.datasets import Dataset, Holdings
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn import public
@@ -28,11 +28,11 @@ from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.devices import Devices, take
 from ternhost.learn.estimate import sums_of
 from ternhost.learn.learning import Learning, ModelOptions, to_learn
-from ternhost.learn.owners import bound_note, bound_on_records
 from ternhost.learn.parameters import MODELS, Floats, quantise
+from ternhost.learn.record_bound import RecordsOptions, records_option
 from ternhost.learn.refit import ENOUGH, Refit, descent_for
 from ternhost.learn.survey import PublicFacts
-from ternhost.options import Number, OptionGroup, require
+from ternhost.options import Number, require
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.accounting import Policy, Release
 from ternhost.privacy.base import MICRO, parse_epsilon
@@ -41,8 +41,6 @@ from ternhost.privacy.units import parse_unit
 from ternhost.text import counted
 
 RECORDS = 500  # of a device at most, by default
-RECORDS_SHOWN = f"{RECORDS}, or with --by the most that a device has"
-_MOST_RECORDS = 65535  # a uint16
 _STEPS = 128  # grid steps of a radius
 # A share of the budget that is added before it is rounded down to whole micro-rho, so that the
 # error of a float does not cost one of them.
@@ -50,8 +48,10 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class UnitOptions(OptionGroup):
+class UnitOptions(RecordsOptions):
     """Options of what protects units within devices: their size, and the budget for life."""
+
+    usual_records: ClassVar[int] = RECORDS
 
     # A run without these options protects devices.
     unit: str | int = in_privacy(
@@ -59,15 +59,13 @@ class UnitOptions(OptionGroup):
     )
     run_epsilon: Number = in_privacy("1", metavar="E", shown="1, for noisy sums")
     delta: Number = in_privacy("1e-6", metavar="D")  # the run has the same
-    records: int | None = to_learn(None, metavar="N", shown=RECORDS_SHOWN)
+    records: int | None = records_option(RECORDS)
 
     def check(self) -> None:
         """Raise UsageError for a unit, budget or number of records that cannot be."""
         unit = parse_unit(self.unit)
         self.budget_in_rho()  # raises UsageError for an epsilon or delta that makes no sense
         if self.records is not None:
-            in_order = 1 <= self.records <= _MOST_RECORDS
-            require(in_order, "records", f"1 to {_MOST_RECORDS}", self.records)
             require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
 
     def budget_in_rho(self) -> int:
@@ -85,23 +83,6 @@ class UnitOptions(OptionGroup):
             text = f"--run-epsilon {self.run_epsilon} at --delta {self.delta} pays for no report"
             raise UsageError(text, hint=f"name {least:.2g} or more")
         return budget
-
-    def with_bound(self, data: Dataset | Table | None, positions: Indices) -> Self:
-        """Return these options with the most records of a device in `records`.
-
-        It is the number that the user named, else what the data have of a device, else RECORDS.
-
-        data: what devices hold; None if only they know. positions: those of its records that devices
-        hold. Raises UsageError for a unit that no device has, or for more records than a device can
-        hold.
-        """
-        bound = bound_on_records(data, positions, self.records) or RECORDS
-        return replace(self, records=bound)
-
-    @property
-    def most_records(self) -> int:
-        """The most records of a device."""
-        return self.records or RECORDS
 
     @property
     def units_per_device(self) -> int:
@@ -214,6 +195,7 @@ class FedSum(Learning):
         is too long for a frame.
         """
         super().__init__(options, population, data)
+        options = self.options  # with the most records of a device
         if population.schedule is not None:
             hint = "serve the fleet with fedsgd, or train it in runs: tern train fedsum"
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
@@ -247,8 +229,6 @@ class FedSum(Learning):
             schema=self.schema,
         )
         self.reserved = self._public.reserved  # records of the data set that no board gets
-        options = self._with_bound(options)
-        self.options = options
         if self.dataset is not None and population.knows_records:
             self.holdings = self._hand_out(self.dataset)
         boards = max(1, self.clients or 0)
@@ -266,20 +246,11 @@ class FedSum(Learning):
         self._descent = descent_for(facts, self._public.rows)
         self._plan_round()
 
-    def _with_bound(self, options: Any) -> Any:
-        """Return the options with the most records of a device; note a bound that the data have."""
-        positions = np.arange(0)
-        if self.dataset is not None:
-            positions = np.setdiff1d(self.dataset.training, self.reserved)
-        bounded = options.with_bound(self.dataset, positions)
-        self.notes += bound_note(self.dataset, bounded.records, named=options.records)
-        return bounded
-
     def _hand_out(self, data: Dataset) -> Holdings:
         """Give the training records to their owners, or else to the boards at random."""
         if data.owners is None:
             return self.deal(data, boards=max(1, self.clients or 0))
-        holdings = self._training_records(reserved=self.reserved, most=self.options.records)
+        holdings = self._training_records(reserved=self.reserved)
         assert holdings is not None
         self.clients = holdings.clients
         return holdings

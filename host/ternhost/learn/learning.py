@@ -20,6 +20,7 @@ from ternhost.datasets import (
     Indices,
 )
 from ternhost.datasets.findings import NO_RECORD
+from ternhost.datasets.holdings import require_enough
 from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections, thresholds
@@ -35,6 +36,7 @@ from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.owners import to_owners
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
+from ternhost.learn.record_bound import RecordsOptions, bound_note
 from ternhost.learn.thresholds import Threshold
 from ternhost.learn.training import Trainer, TrainingPlan
 from ternhost.options import option, require
@@ -47,7 +49,7 @@ to_learn = partial(option, group="what to learn")
 
 
 @dataclass(frozen=True)
-class ModelOptions(DataOptions):
+class ModelOptions(RecordsOptions, DataOptions):
     """Options of every algorithm that learns a linear model."""
 
     model: str = to_learn("", choices=tuple(MODELS), shown="by the labels")
@@ -133,6 +135,7 @@ class Learning(Learner):
         self._population = population
         self.model: str = options.model_name
         self.dataset = self._dataset_for(data)  # None: only the devices know their records
+        self.records_per_device = self._settle_bound()  # at most; a public number
         # That of the table which the options name; None: there is none.
         self.schema = datasets.schema_of(options.data, options.selection)
         self.classes = self.label_classes = self._class_count()
@@ -169,6 +172,21 @@ class Learning(Learner):
             text = f"a {self.model} model predicts classes, and the labels of {dataset.name} are numbers"
             raise UsageError(text, f"name --model {SUITED[REGRESSION]}, or leave it out")
         return dataset
+
+    def _settle_bound(self) -> int:
+        """Return the most records of a device; set it in the options, and note it if the data say it.
+
+        It is 1 if neither the user nor the data say it. Raises UsageError for options that the number
+        contradicts.
+        """
+        positions = np.arange(0)
+        if self.dataset is not None:
+            positions = self.dataset.training
+        named = self.options.records
+        self.options = self.options.with_bound(self.dataset, positions)
+        bound: int = self.options.most_records
+        self.notes += bound_note(self.dataset, bound, named)
+        return bound
 
     def _class_count(self) -> int:
         """Return how many classes have weights of their own: 1 except in softmax regression."""
@@ -225,17 +243,12 @@ class Learning(Learner):
             return self.dataset.dimension
         return int(self.options.on_devices.features)
 
-    def _training_records(
-        self,
-        per_client: int = 1,
-        reserved: Indices | tuple[()] = (),
-        most: int | None = None,
-    ) -> Holdings | None:
+    def _training_records(self, reserved: Indices | tuple[()] = ()) -> Holdings | None:
         """Give the training records to the clients: to their owners, or else in random order.
 
-        per_client: the number of records of each client, if no owners are known.
+        A client gets `records_per_device` of them, or, if owners are known, at most that many.
+
         reserved: positions of records in the data set that no client gets, such as public ones.
-        most: a public bound on the records of each client, if owners are known; None: all of them.
         Returns None if the host does not know what clients hold. Raises UsageError if the fleet has
         more clients than there are owners.
         """
@@ -243,12 +256,35 @@ class Learning(Learner):
             return None
         positions = np.setdiff1d(self.dataset.training, reserved)
         if self.dataset.owners is not None:
-            owned = to_owners(self.dataset, positions, self._population.clients, most)
+            owned = to_owners(
+                self.dataset, positions, self._population.clients, most=self.records_per_device
+            )
             self.notes += owned.notes
             return owned.holdings
         order = np.random.default_rng(self.options.seed).permutation(positions)
         records = self.dataset.records(np.arange(len(self.dataset.labels)))
-        return Holdings(records, order, per_client)
+        return Holdings(records, order, self.records_per_device)
+
+    def _clients_to_make(self, usual: int) -> int:
+        """Return how many clients a run makes where neither the fleet nor the user says their number.
+
+        That is `usual`, or fewer if the data have too few records for so many clients with several
+        records each.
+        """
+        if self.holdings is None or self.records_per_device == 1:
+            return usual
+        return max(1, min(usual, self.holdings.clients))
+
+    def _require_records(self) -> None:
+        """Raise UsageError if the data have too few records for clients that get several each.
+
+        Clients that get one record each may get the same ones, and owners have their own.
+        """
+        if self.holdings is None or self._has_owners or self.records_per_device == 1:
+            return
+        assert self.dataset is not None
+        clients = self.clients or self._population.clients or 1
+        require_enough(self.holdings, clients, self.dataset.name)
 
     @property
     def _has_owners(self) -> bool:

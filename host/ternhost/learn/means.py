@@ -30,15 +30,17 @@ from ternhost.learn.collect import client_data_for
 from ternhost.learn.data_options import OwnerOptions
 from ternhost.learn.devices import Devices
 from ternhost.learn.estimate import QUANTILE, sums_of
-from ternhost.learn.fedsum import RECORDS_SHOWN, SumDesign, UnitOptions
-from ternhost.learn.owners import bound_note, to_owners
+from ternhost.learn.fedsum import RECORDS, SumDesign, UnitOptions
+from ternhost.learn.owners import to_owners
+from ternhost.learn.record_bound import bound_note, records_option
 from ternhost.options import option, require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import parse_unit
 from ternhost.text import counted
 
-_what = partial(option, group="what to collect")
+_GROUP = "what to collect"  # of options, in the help
+_what = partial(option, group=_GROUP)
 _STEPS = 4096  # grid steps of a radius: as many as there may be
 _STEPS_AT_TINY_RHO = 128  # where a report costs less than _TINY_RHO
 _TINY_RHO = 100  # micro-rho
@@ -57,7 +59,7 @@ class Options(UnitOptions, OwnerOptions):
     """Options of means as sums over units."""
 
     seed: int = _what(1, metavar="S")
-    records: int | None = _what(None, metavar="N", shown=RECORDS_SHOWN)
+    records: int | None = records_option(RECORDS, group=_GROUP)
 
     def check(self) -> None:
         require(self.seed >= 0, "seed", "0 or more", self.seed)

@@ -19,33 +19,6 @@ class Owned:
     notes: tuple[str, ...] = ()
 
 
-def bound_on_records(data: Dataset | Table | None, positions: Indices, named: int | None) -> int:
-    """Return the most records of a device: the number that the user named, or that the data have.
-
-    data: records with owners; None, or records without, have no such number: then it is 0.
-    positions: those of the records that devices hold.
-    """
-    if named is not None:
-        return named
-    if data is None or data.owners is None:
-        return 0
-    return int(counts_of_owners(data, positions).max(initial=1))
-
-
-def bound_note(data: Dataset | Table | None, bound: int, named: int | None) -> tuple[str, ...]:
-    """Return a line about a bound on records that the user has not named, but the data have.
-
-    bound: as of `bound_on_records`. named: the number that the user named.
-    """
-    if named is not None or data is None or data.owners is None:
-        return ()
-    records = counted(bound, "record")
-    return (
-        f"a device has at most {records}, as many as one in {data.name}; if that number is private, "
-        "name another bound: --records N",
-    )
-
-
 def to_owners(
     data: Dataset | Table, positions: Indices, clients: int | None, most: int | None = None
 ) -> Owned:

@@ -236,15 +236,20 @@ def _run_command(directory: Path, fleet_words: str, schema: str | None) -> str |
             command += f" {flag(name)} {shlex.quote(str(value))}"
     if has_classes:
         command += " --model softmax"
-    return command + _unit_words(made)
+    return command + _unit_words(made, verb)
 
 
-def _unit_words(made: Mapping[str, Any]) -> str:
-    """Return the options of a run that protects the unit of the boards; empty for a device.
+def _unit_words(made: Mapping[str, Any], verb: str) -> str:
+    """Return the options of a run that protects the unit of the boards.
 
-    made: the options that the boards were made with.
+    For devices that is only the bound on their records, and nothing if they have one record each.
+
+    made: the options that the boards were made with. verb: the command of the run.
     """
     if made["unit"] == "device":
+        has_many_records = made["records"] is not None and made["records"] > 1
+        if verb == "train" and has_many_records:
+            return f" --records {made['records']}"
         return ""
     words = f" --unit {made['unit']}"
     if made["records"] is not None:  # learners of sums take it
