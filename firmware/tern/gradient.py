@@ -8,8 +8,8 @@ SVM are within 2**-13 of the exact value; those of the logistic model, whose tab
 interpolated, are within 2**-9.
 
 No number overflows, whatever int16 values the arrays hold (features outside Q1.14 included), with
-d <= 128 and batch <= 32. `fine` is how many bits a product is finer than 2**-14, and z, y and r are
-in units of 2**-14:
+d <= 128 and up to 65,536 records, more than a client has (its number of records is a uint16).
+`fine` is how many bits a product is finer than 2**-14, and z, y and r are in units of 2**-14:
 
   A mantissa is m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255, and the two sums of products
     are kept apart: |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 <
@@ -22,10 +22,16 @@ in units of 2**-14:
     |v x| < 2**29.
   One record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than
     2**31 - 2**19.
+  After each 32 records the accumulator keeps its lowest 12 bits, less than 2**12, so that it has
+    room for 32 more. The rest, at most 2**19, is carried: after 65,536 records, which are carried
+    at most 2,048 times, to at most 2**30.
+  With n records, carried and kept part are put together again with a limit. It is n 2**14 or less,
+    so at most 2**30, and the limited total is at most 2**30 + 2**14.
 """
 
 from array import array
 
+from tern import compat
 from tern.compat import const, micropython, ptr16, ptr32
 from tern.sampler import sample
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
@@ -33,6 +39,7 @@ from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONE
 _ONE = const(16384)
 MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
 _MAX_RESIDUAL = const(2047)  # see the bounds above
+_MOST_RECORDS = const(65536)
 
 # The table of sigmoid_tail(): 2**14 / (1 + exp(i / 8)), rounded, for i = 0 .. 80, two bytes each.
 # From t = 10 on, the tail counts as 0.
@@ -120,18 +127,50 @@ def clear(totals: ptr32, d: int):
 
 
 @micropython.viper
+def carry(totals: ptr32, carried: ptr32, d: int):
+    """Carry all but the lowest 12 bits of totals[j], j < d: add totals[j] >> 12 to carried[j].
+
+    The sum 2**12 carried[j] + totals[j] stays the same.
+    """
+    j = 0
+    while j < d:
+        total = totals[j]
+        carried[j] = carried[j] + (total >> 12)
+        totals[j] = total & 4095
+        j += 1
+
+
+@micropython.viper
+def gather(totals: ptr32, carried: ptr32, d: int, limit: int):
+    """Add to totals[j], j < d, what was carried, which is 2**12 carried[j].
+
+    A sum within -limit .. limit is exact; any other becomes one beyond the same end, but not far.
+    """
+    most = (limit >> 12) + 2
+    j = 0
+    while j < d:
+        total = totals[j]
+        value = carried[j] + (total >> 12)
+        if value > most:
+            value = most
+        elif value + most < 0:
+            value = 0 - most
+        totals[j] = (value << 12) + (total & 4095)
+        j += 1
+
+
+@micropython.viper
 def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
     """Write the mean of n records: out[j] = totals[j] * 2**up / n, j < d.
 
     It is rounded to nearest and clipped to -1 .. 1, which is -16384 .. 16384 in Q1.14.
     """
     half = n >> 1
-    limit = n << 14  # a larger total gives a mean beyond 1
+    limit = n << 14 - up  # a larger total gives a mean beyond 1
     j = 0
     while j < d:
         value = totals[j]
-        # Limit before the shift, so that it does not overflow: n 2**14 2**up <= 2**21, as n <= 32
-        # and up <= 2.
+        # Limit before the shift, so that it does not overflow: it gives at most n 2**14.
         if value > limit:
             value = limit
         elif value + limit < 0:
@@ -155,11 +194,8 @@ def turn(round_number, n, count):
 
 
 def batch_size(batch, count):
-    """Return how many of its `count` records a client uses for a round with this batch (0: all).
-
-    There are at most MAX_BATCH, so that the sums do not overflow.
-    """
-    return min(batch or count, count, MAX_BATCH)
+    """Return how many of its `count` records a client uses for a round with this batch (0: all)."""
+    return min(batch or count, count)
 
 
 class Gradient:
@@ -167,11 +203,15 @@ class Gradient:
 
     d: the number of features, 1 .. 128, the constant included. values: how many numbers the
     gradient has, d; in softmax.Batch classes x d. count: records so far. totals: the sums of their
-    gradients, an array('i'). Only __init__ allocates.
+    gradients, an array('i'), without what was carried after each 32 records. Only __init__
+    allocates.
     """
 
-    def __init__(self, d, classes=1):
-        """Allocate the totals. classes: above 1 for softmax.Batch. Raises ValueError."""
+    def __init__(self, d, classes=1, many=False):
+        """Allocate the totals. Raises ValueError.
+
+        classes: above 1 for softmax.Batch. many: whether a batch may have more than 32 records.
+        """
         if not 1 <= d <= MAX_DIMENSION:
             raise ValueError("d must be 1..128")
         self.d = d
@@ -179,6 +219,7 @@ class Gradient:
         self.count = self._fine = self._up = 0
         self._sums = array("i", (0, 0))
         self.totals = array("i", bytes(4 * self.values))
+        self._carried = array("i", bytes(4 * self.values)) if many else None
 
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0 .. 12).
@@ -193,6 +234,20 @@ class Gradient:
         self._fine = fine
         self._up = range_ - fine
         clear(self.totals, self.values)
+        if self._carried:
+            clear(self._carried, self.values)
+
+    def make_room(self):
+        """Make room for the gradient of a record: carry the totals after each 32 records.
+
+        Raises ValueError if the batch may not have more records.
+        """
+        if not self.count or self.count % MAX_BATCH:
+            return
+        if not self._carried or self.count >= _MOST_RECORDS:
+            raise ValueError("too many records in a batch")
+        compat.feed()  # the watchdog: there may be many records
+        carry(self.totals, self._carried, self.values)
 
     def add(self, model, params, exponent, row, start=0):
         """Add the gradient of a record: its residual times its features.
@@ -200,7 +255,7 @@ class Gradient:
         model: LINEAR, LOGISTIC or SVM. params: array('h') of d mantissas; exponent: -30 .. -12, by
         which a mantissa m stands for m 2**exponent. row: array('h') with the d features from index
         `start` on, then the label. Raises ValueError, before anything is added, for values out of
-        bounds or a batch of more than 32 records.
+        bounds or too many records.
         """
         d = self.d
         if not LINEAR <= model <= SVM:
@@ -209,8 +264,7 @@ class Gradient:
             raise ValueError("exponent must be -30..-12")
         if len(params) != d or start < 0 or len(row) - start <= d:
             raise ValueError("lengths do not fit d")
-        if self.count >= MAX_BATCH:
-            raise ValueError("more than 32 records in a batch")
+        self.make_room()
 
         sums = self._sums
         dot(row, start, params, sums, d)
@@ -252,12 +306,14 @@ class Gradient:
     def finish(self, out):
         """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14).
 
-        Raises ValueError without records.
+        It ends the batch. Raises ValueError without records.
         """
         if not self.count:
             raise ValueError("no records")
         if len(out) < self.values:
             raise ValueError("lengths do not fit d")
+        if self.count > MAX_BATCH:
+            gather(self.totals, self._carried, self.values, self.count << 14 - self._up)
         mean(self.totals, self.count, out, self.values, self._up)
 
 
@@ -283,7 +339,7 @@ class Answerer:
         self._gradient = None  # until there was memory for all
         self._row = array("h", bytes(2 * d + 2))
         self.result = array("h", bytes(2 * d))
-        self._gradient = Gradient(d)
+        self._gradient = Gradient(d, many=True)
 
     def cost(self, card):
         """Return the price of a report in micro-epsilon: each value costs the card's epsilon."""

@@ -206,7 +206,7 @@ class Answerer(Gradients):
             read,
             count,
             request.epochs,
-            batch_size(request.batch, count),
+            min(batch_size(request.batch, count), wire.MAX_BATCH),
             request.rate,
         )
         self._trainer.report(request.tau, self.result)

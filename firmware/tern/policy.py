@@ -25,7 +25,7 @@ def work_ms(request, card, size, bound, recorder=None):
     request: the frames.Round. card: its card. size: bytes of packed symbols. bound: the most
     records of a client, 0 for no bound. recorder: that of a program, or None.
     """
-    batch = request.batch or wire.MAX_BATCH
+    batch = request.batch
     k = request.k
     model = request.model
     shape = card.shape
@@ -49,12 +49,13 @@ def work_ms(request, card, size, bound, recorder=None):
     count = bound
     if request.epochs:
         passes = request.epochs
-        records = passes * (bound + bound // batch + 1)
+        records = passes * (bound + bound // (batch or wire.MAX_BATCH) + 1)
     elif shape == SUM:
         records = bound
         work += card.body.work_ms(request, bound)
     else:
-        records = count = 1 if model in wire.OF_ONE_RECORD else batch
+        # A batch of 0 has all records.
+        records = count = 1 if model in wire.OF_ONE_RECORD else batch or bound
 
     work += records * record_work(request) >> 8  # from ms / 256
     if recorder:

@@ -3,7 +3,7 @@
 The loss of a record with the label y is -log p_y, where p_i is the probability of class i. The
 gradient of class i is its residual, p_i - 1 for i = y and p_i for others, times the features; it is
 added up as in tern.gradient. A residual is in Q1.14 and at most 1: a record adds at most
-2**fine * 2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
+2**fine * 2**15 to an accumulator, 32 records with fine = 10 at most 2**30, less than there.
 """
 
 from array import array
@@ -12,7 +12,7 @@ from tern.compat import const
 from tern.gradient import Answerer as Gradients
 from tern.gradient import Gradient, accumulate
 from tern.inference import Classifier
-from tern.wire import MAX_BATCH, MAX_EXPONENT
+from tern.wire import MAX_EXPONENT
 
 _ONE = const(16384)
 
@@ -23,9 +23,9 @@ class Batch(Gradient):
     Only __init__ allocates.
     """
 
-    def __init__(self, d, classes):
+    def __init__(self, d, classes, many=False):
         """Allocate the totals, with a view of the row of each class, and a classifier."""
-        super().__init__(d, classes)
+        super().__init__(d, classes, many)
         self.classes = classes
         # It needs some weights now; add() gives it those of the request.
         self._classifier = Classifier(self.totals, MAX_EXPONENT, classes)
@@ -38,11 +38,12 @@ class Batch(Gradient):
 
         _: the model, which Gradient.add() needs. params: array('h') of classes x d mantissas, each
         of which stands for m 2**exponent; exponent: -30 .. -12. Raises ValueError without a label,
-        and for a batch of more than 32 records.
+        and for too many records.
         """
         d = self.d
-        if len(row) <= d or self.count >= MAX_BATCH:
-            raise ValueError("no label, or more than 32 records in a batch")
+        if len(row) <= d:
+            raise ValueError("no label")
+        self.make_room()
         probabilities = self._probabilities
         self._classifier.use(params, exponent)
         self._classifier.probabilities(row, probabilities)
@@ -61,7 +62,7 @@ class Answerer(Gradients):
         self._gradient = None  # until there was memory for all
         self._row = array("h", bytes(2 * d + 2))
         self.result = array("h", bytes(2 * classes * d))
-        self._gradient = Batch(d, classes)
+        self._gradient = Batch(d, classes, many=True)
 
     def _begin(self, client):
         """Begin a batch as gradients do, with new buffers if the number of classes changed."""

@@ -52,7 +52,7 @@ def answered(case, module):
 def mean_gradient(case):
     rows = case["records"]
     d = case["d"]
-    gradient = Gradient(d)
+    gradient = Gradient(d, many=True)
     gradient.reset(case["range"])
     n = batch_size(case["batch"], len(rows))
     index = turn(case["round"], n, len(rows))

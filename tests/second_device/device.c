@@ -23,7 +23,7 @@ typedef uint64_t u64;
 typedef int32_t i32;
 typedef int64_t i64;
 
-enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_RECORDS = 32, LAST_ROUND = (1 << 30) - 1 };
+enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_TRAINED = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
 static const u8 SCHEMA[8] = {0xe7, 0xd8, 0x41, 0x3f, 0x7e, 0xde, 0x22, 0xb2};
@@ -237,9 +237,10 @@ static void mean_gradient(i32 *g, int model, const i32 *m, int e, int classes, i
     for (int j = 0; j < classes * d; j++) g[j] = clamp(floor_div(sums[j] * (1 << (range - fine)) + (n >> 1), n), ONE);
 }
 
-static void local_training(i32 *values, const struct round *r, const i32 *m, const struct records *s, i64 n) {
+static void local_training(i32 *values, const struct round *r, const i32 *m, const struct records *s) {
     i32 fine[MOST_VALUES], p[MOST_VALUES], g[MOST_VALUES];
     int v = r->values, h = -6 - r->exponent - r->rate, model = r->model == 11 ? 10 : r->model - 4;
+    i64 n = r->batch ? r->batch : MOST_TRAINED;                             /* records of a step; the last one may have fewer */
     for (int j = 0; j < v; j++) { fine[j] = 256 * m[j]; p[j] = m[j]; }
     for (int epoch = 0; epoch < r->epochs; epoch++)
         for (i64 from = 0; from < s->n; from += n) {
@@ -257,9 +258,9 @@ static void local_training(i32 *values, const struct round *r, const i32 *m, con
     }
 }
 
-/* The n records that a gradient uses, of c: from this one on. Local training cuts all c into batches of n. */
+/* The n records that a gradient uses, of c: from this one on. */
 static i64 choose_records(u32 number, int batch, i64 c, i64 *n) {
-    *n = least(batch ? batch : MOST_RECORDS, least(c, MOST_RECORDS));
+    *n = batch ? least(batch, c) : c;
     return (i64)(number - 1) * *n % c;
 }
 
@@ -360,7 +361,7 @@ static void compute(i32 *values, const struct round *r, const struct records *s,
         for (int i = 1; i < r->classes; i++) if (p[i] > p[label]) label = i;
         for (int i = 0; i < r->k; i++) values[i] = r->k == 1 ? label : p[i];
     }
-    else if (is_local(r->model)) local_training(values, r, m, s, n);
+    else if (is_local(r->model)) local_training(values, r, m, s);
     else mean_gradient(values, r->model, m, r->exponent, r->classes, r->range, s, from, n);
 }
 
@@ -626,7 +627,7 @@ static void send_hello(u32 nonce) {
 }
 
 static int slot_exceeded(const struct round *r, int size) {
-    i64 batch = r->batch ? r->batch : 32, bound = fleet.records ? fleet.records : 65535;
+    i64 bound = fleet.records ? fleet.records : 65535, batch = r->batch ? r->batch : r->epochs ? MOST_TRAINED : bound;
     i64 records = r->model <= 3 || r->model == 10 ? batch : r->epochs ? r->epochs * (bound + bound / batch + 1) : 1;
     i64 unit = r->card.shape == SUM ? get16(r->card.at + 6) : 0, units = unit ? least(bound, (bound - 1) / unit + 2) : 1;
     i64 slow = 0;

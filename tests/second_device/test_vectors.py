@@ -429,6 +429,22 @@ def test_slot(device, tmp_path):
     # records * (66 + 128) >> 8 for d = 2, 0 for the card: 24 for a batch of 32, 23 for one of 31
     board = provision(tmp_path, fleet=(0, 263, 1, 1, 0))
     assert len(THREE) < 64
-    frame = Round().frame()
+    frame = Round(batch=32).frame()
     assert error(talk(device, board, frame)[0], frame)[2:] == (16, 0)
     assert len(talk(device, board, Round(batch=31).frame(), random=bytes(99))[0]) == 18
+
+
+@pytest.mark.parametrize(("most_records", "is_answered"), [(31, True), (32, False), (0, False)])
+def test_a_gradient_of_all_records_may_take_as_long_as_the_most_records_do(
+    device, tmp_path, most_records, is_answered
+):
+    """The slot has room for 31 records. A board that may have more, or any number of them, refuses
+    a question about all its records.
+    """
+    board = provision(tmp_path, fleet=(0, 263, 1, 1, most_records))
+    frame = Round(batch=0).frame()
+    answer = talk(device, board, frame, random=bytes(99))[0]
+    if is_answered:
+        assert len(answer) == 18
+    else:
+        assert error(answer, frame)[2:] == (16, 0)

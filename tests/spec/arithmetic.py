@@ -86,7 +86,7 @@ def softmax_gradient(rows, e, records, range_=0):
 
 def chosen(c, batch, number):
     """The indices of the records, of c, that a gradient uses."""
-    n = min(batch, c, 32) if batch else min(c, 32)
+    n = min(batch, c) if batch else c
     return [((number - 1) * n + i) % c for i in range(n)]
 
 

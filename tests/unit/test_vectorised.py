@@ -143,7 +143,7 @@ def test_coordinates_equal_those_of_the_firmware(d, k):
 def gradient_by_firmware(model, parameters, exponent, rows, range_):
     """The clipped mean gradient of these records, by the device library."""
     d = len(parameters)
-    gradient, out = Gradient(d), array("h", bytes(2 * d))
+    gradient, out = Gradient(d, many=True), array("h", bytes(2 * d))
     gradient.reset(range_)
     for row in rows.tolist():
         gradient.add(model, array("h", parameters.tolist()), exponent, array("h", row))
@@ -153,7 +153,9 @@ def gradient_by_firmware(model, parameters, exponent, rows, range_):
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize("exponent", [-30, -21, -14, -12])  # of the weights, from the least on
-@pytest.mark.parametrize(("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 12), (3, 5)])
+@pytest.mark.parametrize(
+    ("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 12), (3, 5), (33, 11), (100, 5)]
+)
 @pytest.mark.parametrize("d", [1, 28, 128])
 @pytest.mark.parametrize("largest", [100, 32768])
 def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d, largest):
@@ -184,7 +186,7 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
 
 
 @pytest.mark.parametrize("exponent", [-30, -14, -12])
-@pytest.mark.parametrize(("batch", "range_"), [(1, 0), (1, 7), (3, 0), (3, 12)])
+@pytest.mark.parametrize(("batch", "range_"), [(1, 0), (1, 7), (3, 0), (3, 12), (40, 9)])
 @pytest.mark.parametrize(("classes", "d"), [(2, 1), (10, 65), (128, 8), (8, 128)])
 def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_, classes, d):
     """As above for a softmax model, whose gradient has d values for each class: the NumPy twin
@@ -221,7 +223,7 @@ def softmax_gradient_by_firmware(parameters, exponent, rows, range_):
         exponent=exponent,
         range=range_,
         round=len(rows),
-        batch=len(rows),
+        batch=0,
     )
     client = SimpleNamespace(start=0, records=len(rows))
     store = SimpleNamespace(read=lambda at, out: out.__setitem__(slice(None), array("h", rows[at])))

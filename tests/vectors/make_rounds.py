@@ -1278,8 +1278,9 @@ def refused_projections():
         ("with one byte too many", BOARD, {"card": first.card + b"\0"}),
     ):
         hostile_rounds(f"a report about the whole vector {what}", board, replace(first, **fields))
-    for slot in (264, 265):
-        rounds(f"a slot of {slot} ms for the whole vector", Board(fleet=(0, slot, 1, 1, 0)), first)
+    for slot, most_records in ((264, 32), (265, 32), (315, 100), (316, 100)):
+        comment = f"a slot of {slot} ms for the whole vector, of up to {most_records} records"
+        rounds(comment, Board(fleet=(0, slot, 1, 1, most_records)), first)
 
 
 def fleet_keys():

@@ -312,6 +312,8 @@ class SimulatedDriver(Driver):
             question.model in wire.TRAININGS or cards.decode(question.card).shape == cards.SUM
         )
         if not uses_all_records:
+            # All records of a client (batch 0) may be more, but they are computed on a few clients
+            # at a time, see `_gradients`.
             records = min(records, wire.MAX_BATCH)
         width = records * self.holdings.width
         if question.model in wire.TRAININGS:
@@ -440,9 +442,11 @@ class SimulatedDriver(Driver):
         weights = _weights(question)
 
         # As tern.gradient chooses them: batches follow each other, round by round, and begin again
-        # after the last record of a client.
+        # after the last record of a client. Batch 0 has all its records.
         counts = self.holdings.counts(clients)
-        sizes = np.minimum(counts, question.batch or wire.MAX_BATCH)
+        sizes = counts
+        if question.batch:
+            sizes = np.minimum(counts, question.batch)
         firsts = (cohort.number - 1) % counts * sizes % counts
 
         def gradients_of(members: Positions) -> Fixed:
@@ -467,7 +471,15 @@ class SimulatedDriver(Driver):
                 chosen=coordinates,
             )
 
-        return _by_group(groups_of_equal(sizes), gradients_of)
+        def few_at_a_time() -> Iterator[Positions]:
+            """Yield clients whose batches are of one size, as many as fit into memory together."""
+            for members in groups_of_equal(sizes):
+                size = int(sizes[members[0]])
+                step = lanes_at_a_time(size * max(self.holdings.width, question.k))
+                for start in range(0, len(members), step):
+                    yield members[start : start + step]
+
+        return _by_group(few_at_a_time(), gradients_of)
 
     def _collected(
         self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8] | None
