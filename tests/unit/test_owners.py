@@ -10,10 +10,12 @@ from ternhost import datasets
 from ternhost.datasets import Selection
 from ternhost.datasets.holdings import Holdings, of_owners
 from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Population
+from ternhost.learn.base import ALGORITHMS, Population, algorithms_of
+from ternhost.learn.choice import choose_algorithm
 from ternhost.learn.fedsum import FedSum
 from ternhost.learn.record_bound import MOST_RECORDS, bound_on_records
 from ternhost.learn.schedule import Schedule
+from ternhost.options import names_of
 from ternhost.planning.existing import Existing
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -286,6 +288,12 @@ def test_means_refuse_a_unit_by_which_records_cannot_be_counted(table):
     with pytest.raises(UsageError) as refused:
         begin("means", table, unit="device")
     assert "--unit" in refused.value.hint
+
+
+def test_devices_that_the_data_give_several_records_are_asked_once_each(table):
+    named = {"data": table, "by": "home"}
+    chosen = choose_algorithm(named, algorithms_of("train"), names_of(RunOptions))
+    assert chosen.algorithm == "direct"
 
 
 def test_made_boards_have_a_device_for_each_owner(tmp_path):

@@ -7,6 +7,7 @@ from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, Selection
 from ternhost.learn.base import Learner
 from ternhost.learn.data_options import DataOptions
+from ternhost.learn.record_bound import bound_on_records
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, names_of
 
@@ -34,7 +35,7 @@ def choose_algorithm(
 
     Between two algorithms there is a choice: "direct", where each device answers once, and
     "fedsgd", with many rounds. Direct is chosen if nothing speaks against it. Without public rows many
-    rounds are better, unless a device has many records (--records).
+    rounds are better, unless a device has several records.
 
     named: the options that the user named: values by name.
     algorithms: those of the command, by name; the first is the default.
@@ -71,7 +72,7 @@ def _direct_or_fedsgd(
     if named.get("public") == "none":  # both algorithms can do without public rows
         only_direct -= {"public"}
     only_fedsgd = named.keys() & (fedsgd_options - direct_options)
-    has_many_records = _has_many_records(named)
+    most_records = 1  # of a device
 
     obstacle = None  # to direct
     if only_fedsgd:
@@ -80,15 +81,18 @@ def _direct_or_fedsgd(
         obstacle = "; boards with the module projection can do with one answer: tern train direct"
     elif not _has_two_classes(named):
         obstacle = _TWO_CLASSES
-    elif not only_direct and not has_many_records:
-        obstacle = _missing_rows(named)
+    elif not only_direct:
+        most_records = _most_records(named)
+        # One answer about the mean of many records tells far more than about a single record.
+        if most_records <= 1:
+            obstacle = _missing_rows(named)
 
     if obstacle:
         return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
     if only_direct:
         return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of it")
-    if has_many_records:
-        return Chosen(_DIRECT, f"{_ONCE}: it tells of all records of the device (--records)")
+    if most_records > 1:
+        return Chosen(_DIRECT, f"{_ONCE}: it tells of all its records, up to {most_records:,}")
     return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
 
 
@@ -156,15 +160,19 @@ def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
     return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
 
 
-def _has_many_records(named: Mapping[str, Any]) -> bool:
-    """Tell whether the user says that a device may have more than one record.
-
-    One answer about the mean of many records tells far more than one about a single record.
+def _most_records(named: Mapping[str, Any]) -> int:
+    """Return the most records of a device: as the user says, or else the data; 1 if neither does.
 
     named: the options that the user named, by name, whose values may still be of any type.
     """
     records = named.get("records")
-    return isinstance(records, int) and records > 1
+    if isinstance(records, int):
+        return records
+    name = _data(named)
+    if datasets.on_devices.parse(name) is not None:
+        return 1
+    data = datasets.load(name, selection=_selection(named))
+    return max(1, bound_on_records(data, data.training, named=None))
 
 
 def _has_two_classes(named: Mapping[str, Any]) -> bool:
