@@ -19,7 +19,7 @@ from terngateway.fleet import AtGateways
 from terngateway.site import Gateway, GatewaySettings
 from ternhost import datasets
 from ternhost.datasets import Dataset, Holdings, Selection, Table
-from ternhost.datasets.holdings import of_owners
+from ternhost.datasets.holdings import MOST_RECORDS, of_owners
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, storage_errors, write_file
 from ternhost.learn.schedule import Terms
@@ -28,7 +28,6 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import (
     FLEET_NAME,
-    MOST_RECORDS,
     BoardSettings,
     board_directories,
     new_keys,

@@ -8,12 +8,12 @@ import pytest
 
 from ternhost import datasets
 from ternhost.datasets import Selection
-from ternhost.datasets.holdings import Holdings, of_owners
+from ternhost.datasets.holdings import MOST_RECORDS, Holdings, of_owners
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Population, algorithms_of
 from ternhost.learn.choice import choose_algorithm
 from ternhost.learn.fedsum import FedSum
-from ternhost.learn.record_bound import MOST_RECORDS, bound_on_records
+from ternhost.learn.record_bound import bound_on_records
 from ternhost.learn.schedule import Schedule
 from ternhost.options import names_of
 from ternhost.planning.existing import Existing

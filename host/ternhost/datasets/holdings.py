@@ -11,6 +11,8 @@ from ternhost.datasets.base import Dataset, Fixed, Indices, Table
 from ternhost.errors import UsageError
 from ternhost.text import counted
 
+MOST_RECORDS = 0xFFFF  # of a device: its files have 16 bits for the number
+
 
 @dataclass(frozen=True)
 class Holdings:

@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ternhost.datasets import Dataset, Indices, Table
-from ternhost.datasets.holdings import counts_of_owners
+from ternhost.datasets.holdings import MOST_RECORDS, counts_of_owners
 from ternhost.options import OptionGroup, option, require
 from ternhost.text import counted
-
-MOST_RECORDS = 65535  # of a client: its file on a device counts them in a uint16
 
 
 def records_option(usual: int, group: str = "what to learn") -> Any:

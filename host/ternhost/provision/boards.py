@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tern import ledger, storage, wire
 from ternhost.datasets import Dataset, Table
+from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import private
 from ternhost.options import require
@@ -32,7 +33,6 @@ _CLIENT = np.dtype({"names": _FIELDS, "formats": ["<u4", "V32", "<u4", "<u4", "<
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
 
 Rows = npt.NDArray[np.int16]
-MOST_RECORDS = 0xFFFF  # of a device: clients.bin has 16 bits for the number
 
 
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:

@@ -10,6 +10,7 @@ import numpy as np
 from tern import wire
 from tern.ledger import RHO
 from ternhost import datasets
+from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.errors import UsageError
 from ternhost.privacy import cards
 from ternhost.privacy.accounting import Policy
@@ -68,7 +69,7 @@ def _bound_on_records(record_count: int) -> int:
     """
     # The bits that n - 1 needs: 2 to their number is n or the next power of two.
     power_of_two = 1 << (record_count - 1).bit_length()
-    return min(max(_LEAST_BOUND, power_of_two), records.MOST)
+    return min(max(_LEAST_BOUND, power_of_two), MOST_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ class Member:
         if unknown:
             raise UsageError(f"shapes must be of {', '.join(SHAPES)}, not {unknown[0]!r}")
         most_records = self.settings.most_records
-        if most_records is not None and not 1 <= most_records <= records.MOST:
-            raise UsageError(f"--most-records must be 1 to {records.MOST}, not {most_records}")
+        if most_records is not None and not 1 <= most_records <= MOST_RECORDS:
+            raise UsageError(f"--most-records must be 1 to {MOST_RECORDS}, not {most_records}")
         self._require_wake_possible()
         self._require_no_contradiction()
         any_key = FleetKey(bytes(wire.KEY_BYTES), 1)

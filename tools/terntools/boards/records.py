@@ -17,13 +17,13 @@ from tern import recorder, storage, wire
 from tern.fixed import ONE
 from ternhost.datasets import own
 from ternhost.datasets.base import are_class_numbers
+from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
 from ternhost.text import counted
 from terntools.boards.repl import FileProgress, Repl
 
 FOLDER = "/" + recorder.SAMPLES
-MOST = 0xFFFF  # records of a device
 _PATH = "/" + storage.RECORDS
 _ANEW = "remove them all with --clear"
 
@@ -179,11 +179,11 @@ def csv_of(rows: Rows) -> str:
 def check_fits(rows: Rows) -> None:
     """Raise UsageError if a device cannot hold so many records, or such large ones."""
     features = rows.shape[1] - 1  # the last column is the label
-    fits = 1 <= len(rows) <= MOST and 1 <= features <= wire.MAX_DIMENSION
+    fits = 1 <= len(rows) <= MOST_RECORDS and 1 <= features <= wire.MAX_DIMENSION
     if not fits:
         size = f"{counted(len(rows), 'record')} of {counted(features, 'feature')}"
         raise UsageError(
             f"a device cannot hold {size}",
-            hint=f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one "
+            hint=f"at most {MOST_RECORDS} records of 1 to {wire.MAX_DIMENSION} features, the constant one "
             "included",
         )

@@ -16,6 +16,7 @@ from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.datasets import Holdings, findings
+from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.datasets.schema import Schema
 from ternhost.errors import OK, UsageError
 from ternhost.files import write_file
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 HEADING = "Fleets"  # of tern --help
 
 _CHECK_EVERY = 0.5  # seconds between two looks at the boards
-_MAX_RECORDS = 0xFFFF  # of a client
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
 _DATA = "flights"  # by default
 _CLIENTS = 1000  # by default
@@ -152,8 +152,8 @@ def _check(args: argparse.Namespace) -> None:
         has_enough = args.clients >= args.boards
         require(has_enough, "clients", f"{args.boards} or more, one a board", args.clients)
     if args.records is not None:
-        is_possible = 1 <= args.records <= _MAX_RECORDS
-        require(is_possible, "records", f"1 to {_MAX_RECORDS}", args.records)
+        is_possible = 1 <= args.records <= MOST_RECORDS
+        require(is_possible, "records", f"1 to {MOST_RECORDS}", args.records)
 
 
 def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
