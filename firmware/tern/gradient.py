@@ -217,6 +217,7 @@ class Gradient:
         self.d = d
         self.values = classes * d
         self.count = self._fine = self._up = 0
+        self._full = MAX_BATCH  # the number of records at which the totals are to be carried
         self._sums = array("i", (0, 0))
         self.totals = array("i", bytes(4 * self.values))
         self._carried = array("i", bytes(4 * self.values)) if many else None
@@ -228,6 +229,7 @@ class Gradient:
         (`_up`).
         """
         self.count = 0
+        self._full = MAX_BATCH
         fine = range_
         if fine > MAX_FINE:
             fine = MAX_FINE
@@ -237,17 +239,16 @@ class Gradient:
         if self._carried:
             clear(self._carried, self.values)
 
-    def make_room(self):
-        """Make room for the gradient of a record: carry the totals after each 32 records.
+    def _make_room(self):
+        """Carry the totals, so that they have room for 32 more records.
 
-        Raises ValueError if the batch may not have more records.
+        Raises ValueError if the batch may not have more.
         """
-        if not self.count or self.count % MAX_BATCH:
-            return
         if not self._carried or self.count >= _MOST_RECORDS:
             raise ValueError("too many records in a batch")
         compat.feed()  # the watchdog: there may be many records
         carry(self.totals, self._carried, self.values)
+        self._full += MAX_BATCH
 
     def add(self, model, params, exponent, row, start=0):
         """Add the gradient of a record: its residual times its features.
@@ -264,7 +265,8 @@ class Gradient:
             raise ValueError("exponent must be -30..-12")
         if len(params) != d or start < 0 or len(row) - start <= d:
             raise ValueError("lengths do not fit d")
-        self.make_room()
+        if self.count >= self._full:
+            self._make_room()
 
         sums = self._sums
         dot(row, start, params, sums, d)

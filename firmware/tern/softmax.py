@@ -43,7 +43,8 @@ class Batch(Gradient):
         d = self.d
         if len(row) <= d:
             raise ValueError("no label")
-        self.make_room()
+        if self.count >= self._full:
+            self._make_room()
         probabilities = self._probabilities
         self._classifier.use(params, exponent)
         self._classifier.probabilities(row, probabilities)

@@ -172,7 +172,7 @@ CASES = (
     ),
     Case("gradient", wire.LOGISTIC, window, k=128, batch=32, micro=AFFORDABLE),
     *(
-        Case(f"gradient, {card.__name__}", wire.LINEAR, card, d=1)
+        Case(f"gradient, {card.__name__}", wire.LINEAR, card, d=1, batch=32)
         for card in (longest_table, longest_mixture, longest_hierarchy)
     ),
     Case("inference of a vector", wire.SOFTMAX, laplace, classes=8, k=8, micro=16_000_000),
@@ -196,6 +196,9 @@ CASES = (
         **SOFTMAX,
     ),
     Case("about 128 values", wire.LOGISTIC, projection, batch=32),
+    Case("about 128 values of all records", wire.LOGISTIC, projection, records=500),
+    Case("gradient of all records", wire.LINEAR, table, d=31, records=500),
+    Case("softmax gradient of all records", card=table, records=64, **SOFTMAX),
     Case(
         "sums over units of one record",
         wire.LOGISTIC,

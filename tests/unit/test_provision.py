@@ -303,6 +303,8 @@ def test_a_link_that_a_board_could_not_use_is_refused(link_files, option):
         (["--slot-ms", "0", "--pause", "60", "--reserve", "24"], (60, 0, 24, 5, 64, 0)),
         (["--unit", "record"], (0, 500, 1, 5, 64, 1)),
         (["--records", "65"], (0, 500, 1, 5, 128, 0)),  # a power of two
+        (["--most-records", "600"], (0, 800, 1, 5, 600, 0)),  # a slot for a gradient of all
+        (["--most-records", "600", "--slot-ms", "700"], (0, 700, 1, 5, 600, 0)),
     ],
 )
 def test_options_are_settings_in_the_file_of_the_fleet(tmp_path, options, settings):

@@ -15,6 +15,9 @@ from ternhost.privacy import mechanisms, projection, sums
 OVERHEAD: int = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES
 """Bytes of a REPORT's header and tag."""
 
+SUM = "gaussian"
+"""The mechanism of a sum over records, which adds Gaussian noise."""
+
 # What the request for a sum of records says. The device multiplies values by 2**_SUM_RANGE, and
 # clips each record's vector to the radius. The last value of the sum is a tally, from which the
 # host estimates how many records were clipped: a clipped record adds _SUM_CLIPPED to it, another
@@ -24,14 +27,17 @@ _SUM_RADIUS = 0.5
 _SUM_CLIPPED = 92
 _SUM_KEPT = -36
 
+# More of them take minutes to be written through the console of a board.
+_MOST_RECORDS = 1000
+
 
 @dataclass(frozen=True)
 class Case:
     """A kind of report: k of the d coordinates of a model's gradient, or a sum over records.
 
     epsilon: the privacy loss of the whole report; for a sum it is rho, of zCDP. model: the model whose
-    gradient is reported. records: how many records a sum adds up; 0: the report is not a sum. Raises
-    UsageError if the numbers do not fit each other.
+    gradient is reported. records: how many the device holds; it reports the mean of all their
+    gradients, or their sum. Raises UsageError if the numbers do not fit each other.
     """
 
     mechanism: str = "three-outputs"
@@ -39,7 +45,7 @@ class Case:
     d: int = 28
     k: int = 1
     model: str = "logistic"
-    records: int = 0
+    records: int = 1
 
     def __post_init__(self) -> None:
         """Raise UsageError unless the report can have k of d coordinates."""
@@ -50,6 +56,8 @@ class Case:
             )
             hint = "--d is how many coordinates there are, --k how many of them a device reports"
             raise UsageError(text, hint)
+        if not 1 <= self.records <= _MOST_RECORDS:
+            raise UsageError(f"--records must be 1 to {_MOST_RECORDS}, not {self.records}")
         if self.is_projection and self.k > 1:
             text = (
                 "a projection reports one direction of all --d coordinates: "
@@ -62,17 +70,23 @@ class Case:
         return self.mechanism == projections.NAME
 
     @property
+    def is_sum(self) -> bool:
+        return self.mechanism == SUM
+
+    @property
     def label(self) -> str:
         """The kind of report in words, such as "three-outputs, 1 of 28, logistic"."""
         mechanism = self.mechanism
-        if self.records:
+        if self.is_sum:
             mechanism += f" sum of {self.records} records"
+        elif self.records > 1:
+            mechanism += f" of {self.records} records"
         return f"{mechanism}, {projections.part_in_words(self.mechanism, self.k)} {self.d}, {self.model}"
 
     @property
     def values(self) -> int:
         """How many numbers a device randomizes: the coordinates, and for a sum a tally of its records."""
-        return self.k + 1 if self.records else self.k
+        return self.k + 1 if self.is_sum else self.k
 
     @property
     def report_bytes(self) -> int:
@@ -88,7 +102,7 @@ class Case:
         """
         if self.is_projection:
             return self._projection().range
-        if self.records:
+        if self.is_sum:
             return _SUM_RANGE
         return 0
 
@@ -103,7 +117,7 @@ class Case:
         if self.is_projection:
             return self._projection().card
         micro_epsilon = mechanisms.parse_epsilon(self.epsilon)
-        if self.records:
+        if self.is_sum:
             plan = sums.SumPlan(
                 cost=micro_epsilon,
                 radius=_SUM_RADIUS,

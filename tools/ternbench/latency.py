@@ -23,7 +23,7 @@ import numpy as np
 from tern import card as cards
 from tern import host_frames, ledger, storage, wire
 from tern.fixed import ONE
-from ternbench.cases import OVERHEAD, Case
+from ternbench.cases import OVERHEAD, SUM, Case
 from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from ternhost.errors import UsageError
 from ternhost.learn import projections
@@ -47,12 +47,16 @@ MAIN_ITERATIONS = 80  # of the main case at a port: garbage is collected after 2
 MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 DIMENSIONS = (28, 100)
 SUMS = (
-    Case("gaussian", epsilon="0.02", d=28, k=28, records=32),
-    Case("gaussian", epsilon="0.02", d=28, k=28, records=500),
+    Case(SUM, epsilon="0.02", d=28, k=28, records=32),
+    Case(SUM, epsilon="0.02", d=28, k=28, records=500),
+)
+MEANS = (
+    Case(projections.NAME, d=31, records=32),
+    Case(projections.NAME, d=31, records=500),
 )
 _BUDGET = 1_000_000_000  # the largest that a ledger holds, so that it is never spent
 _EXPONENT = -14  # the model's parameters in a ROUND are int16 * 2**-14, that is from -2 to 2
-_LONG_SUM = 100  # a sum over more records takes so long that fewer reports are timed
+_MANY = 100  # a report about more records takes so long that fewer reports are timed
 # The random generator gets a new key, which makes garbage, once in 12 reports of one coordinate.
 _RENEWAL = 12
 
@@ -122,10 +126,10 @@ class Bench:
         The device starts anew over these files and makes WARM_UP reports. case: the kind of report.
         """
         # The privacy loss of a sum with Gaussian noise is counted as rho (zCDP), any other's as epsilon.
-        measure = ledger.RHO if case.records else ledger.EPSILON
+        measure = ledger.RHO if case.is_sum else ledger.EPSILON
         policy = Policy(largest=_BUDGET, budget=_BUDGET, measure=measure)
         files = board_files(first=DEVICE, keys=[self._key], rows=_rows(case), policy=policy)
-        if case.records:
+        if case.is_sum:
             # A sum needs a file that says how many records a guarantee protects: unit. The key in
             # it is not used here.
             any_key = bytes(wire.KEY_BYTES)
@@ -165,12 +169,15 @@ class Bench:
         """Measure the times of whole reports of a kind, and of their parts.
 
         case: the kind of report. iterations: the number of reports in a window, a series that is
-        timed together, if the device has a port; without a port it is ITERATIONS.
+        timed together, if the device has a port; without a port it is ITERATIONS. Of reports about
+        many records a window has two.
 
         Returns times in `device.unit`: "median", "mean" and "slowest" of whole reports, "answer", the
         median without receiving and sending, and "windows", the mean of each window. "breakdown" has
         the time of each part of a report. With a port, "receive" and "send" are there as well.
         """
+        if case.records > _MANY:
+            iterations = 2
         self.prepare(case)
         link_times: dict[str, float] = {}
         if self.device.has_port:
@@ -226,10 +233,7 @@ class Bench:
         size of a report that would send d floats; and "noise", the time that it takes to draw the noise
         of one value.
         """
-        iterations = ITERATIONS
-        if case.records > _LONG_SUM:
-            iterations = 2
-        report = self.report(case, iterations)
+        report = self.report(case, ITERATIONS)
         (request,) = self.messages(case, count=1)
         noise_time = report["breakdown"]["sampling"] + report["breakdown"]["entropy"]
         return {
@@ -322,10 +326,10 @@ class Bench:
 def _rows(case: Case) -> Any:
     """Return the records that the device holds, as an int16 array of fixed-point numbers (Q1.14).
 
-    There is a row for each record: one, or as many as a sum adds up. The columns are the d features
-    and then the label. The values are the same in every run and use the whole range from -1 to 1.
+    There is a row for each record. The columns are the d features and then the label. The values are
+    the same in every run and use the whole range from -1 to 1.
     """
-    shape = max(1, case.records), case.d + 1
+    shape = case.records, case.d + 1
     # 7919 is prime, so that multiples of it modulo the range are spread over all of it.
     values = 7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE
     return values.astype(np.int16).reshape(shape)
@@ -384,7 +388,7 @@ def plan(fleet_name: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) ->
     # As in main_figures: the heap, a report, each mechanism, and the sampler in C.
     mechanism_steps = [1] * len(mechanisms)
     main_steps = [2, 10, *mechanism_steps, 1]
-    # A report of a sum takes longer with more records.
+    # A report takes longer with more records.
     report_steps = [5 + report.records // 10 for report in _cases(case, mechanisms)]
     durations: list[float] = [*main_steps, *report_steps]
     if isinstance(fleet.parse(fleet_name), OnFirmware):
@@ -485,9 +489,10 @@ def at_least(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
-    """Return the reports to compare with each other: variations of `case`, and two sums.
+    """Return the reports to compare with each other: variations of `case`, and of many records.
 
-    The variations have another mechanism, number of coordinates, or model. None is there twice.
+    The variations have another mechanism, number of coordinates, or model. Of many records there
+    are means and sums. None is there twice.
     """
     cases = []
     for name in (case.mechanism, *mechanisms):
@@ -502,6 +507,7 @@ def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
         cases.append(replace(case, d=dimension, k=1))
     for model in LINEAR_MODELS:
         cases.append(replace(case, k=1, model=model))
+    cases += MEANS
     cases += SUMS
     return list(dict.fromkeys(cases))  # without repetitions, in this order
 

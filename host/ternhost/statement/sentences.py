@@ -484,8 +484,9 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
         (Key.LEAVES,),
     )
     yield Sentence(
-        "A device with a slot (--slot-ms, by default 500 ms) sends at moments that do not depend on its records. "
-        "Without a slot, the time of its answer tells how much work it was, and so how many records it may have.",
+        "A device with a slot (--slot-ms, by default 500 ms or more) sends at moments that do not depend on "
+        "its records. Without a slot, the time of its answer tells how much work it was, and so how many "
+        "records it may have.",
         (Key.TIME,),
     )
     yield Sentence(

@@ -47,9 +47,7 @@ class FleetSettings:
         (epoch) of that key. record_count: how many records the device has, by which a bound is
         chosen if the settings have none. Raises UsageError for impossible settings.
         """
-        most_records = self.most_records
-        if not most_records:
-            most_records = _bound_on_records(record_count)
+        most_records = self.most_records or bound_on_records(record_count)
         return fleet_file(
             fleet.key,
             pause=self.pause,
@@ -61,7 +59,7 @@ class FleetSettings:
         )
 
 
-def _bound_on_records(record_count: int) -> int:
+def bound_on_records(record_count: int) -> int:
     """Return an upper bound on the number of records of a device, which everybody may know.
 
     It is the smallest power of two that is not below the number, and at least 64: so it reveals

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tern import wire
+from tern.frames import Round
+from tern.policy import record_work
 from ternhost import datasets
 from ternhost.api import arguments
 from ternhost.command import add_option, print_line
@@ -21,13 +24,18 @@ from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import Rows
 from ternhost.text import counted, visible
 from terntools.boards import parts
-from terntools.boards.member import FleetSettings, Member, dataset_records
+from terntools.boards.member import FleetSettings, Member, bound_on_records, dataset_records
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
 
 # Reports leave the board at multiples of this time. It is well above what a report takes, on a Pico
 # 10 ms and at most 26 (tern bench latency), also where flash is erased meanwhile.
 _SLOT_MS = 500
+# With many records, a gradient of all of them needs more: besides the time of the records, so much,
+# for a report of up to 40 values.
+_BESIDE_RECORDS_MS = 300
+_ROUNDED_TO_MS = 100
+_MOST_SLOT_MS = 0xFFFF  # that fleet.bin can state
 _RECORDER_CAPACITY = 256  # records: the capacity that a recorder has by itself
 OWN = "own"  # the value of --data for a board that collects its records itself
 
@@ -100,7 +108,8 @@ _GROUPS = {
         _Declared(
             "--slot-ms MS",
             "send at multiples of MS milliseconds, so that timing tells nothing; 0: at once",
-            _SLOT_MS,
+            shown=f"{_SLOT_MS}, or more for many records",
+            type=int,
         ),
         _Declared(
             "--reserve N",
@@ -151,8 +160,9 @@ class MemberOptions:
     - max_epsilon: the largest epsilon of a report; budget: for life, of what unit protects; delta:
       at which the budget holds, or None, so that epsilons add up
     - pause: least seconds between two payments; slot_ms: reports leave at multiples of so many
-      milliseconds; reserve: reports that are paid in advance; own_key_only: rounds for the whole
-      fleet are not answered; wake_s: seconds from one wake to the next of a board that sleeps
+      milliseconds, None for as many as a gradient of all records may need; reserve: reports that
+      are paid in advance; own_key_only: rounds for the whole fleet are not answered; wake_s: seconds
+      from one wake to the next of a board that sleeps
     - store: the file with the fleet's keys; None: the broker's
     - broker: its directory; ssid, wifi_password_file: of the Wi-Fi; link: NAME=FILE of a link of
       your own
@@ -173,7 +183,7 @@ class MemberOptions:
     budget: Number = "100"
     delta: Number | None = None
     pause: int = 0
-    slot_ms: int = _SLOT_MS
+    slot_ms: int | None = None
     reserve: int = 1
     own_key_only: bool = False
     wake_s: int | None = None
@@ -216,7 +226,7 @@ _OPTIONS = (
     Option("budget", "", default="100"),
     Option("delta", ""),
     Option("pause", "", type=int, default=0),
-    Option("slot_ms", "", type=int, default=_SLOT_MS),
+    Option("slot_ms", "", type=int),
     Option("reserve", "", type=int, default=1),
     Option("own_key_only", "", type=bool, default=False),
     Option("wake_s", "", type=int),
@@ -241,6 +251,20 @@ def store_of(args: argparse.Namespace | MemberOptions, member: Member) -> Path:
     return store
 
 
+def _slot_ms(d: int, most_records: int) -> int:
+    """Return the slot of a board in milliseconds, if its owner names none.
+
+    A report about the mean gradient of all records of the board fits into it. d: features of a
+    record. most_records: the public bound on them.
+    """
+    request = Round()
+    request.model, request.classes, request.d = wire.LOGISTIC, 1, d
+    records_ms: int = most_records * record_work(request) >> 8
+    least = _BESIDE_RECORDS_MS + records_ms
+    rounded = -(-least // _ROUNDED_TO_MS) * _ROUNDED_TO_MS
+    return min(max(_SLOT_MS, rounded), _MOST_SLOT_MS)
+
+
 def member_of(args: argparse.Namespace | MemberOptions) -> Member:
     """Return the member that the options describe. Raises UsageError."""
     rows = _rows(args)
@@ -248,10 +272,13 @@ def member_of(args: argparse.Namespace | MemberOptions) -> Member:
     most_records = args.most_records
     if args.data == OWN and most_records is None:
         most_records = _RECORDER_CAPACITY
+    slot = args.slot_ms
+    if slot is None:
+        slot = _slot_ms(rows.shape[1] - 1, most_records or bound_on_records(len(rows)))
     settings = FleetSettings(
         whole_fleet=not args.own_key_only,
         pause=args.pause,
-        slot=args.slot_ms,
+        slot=slot,
         reserve=args.reserve,
         most_records=most_records,
         unit=parse_unit(str(args.unit)),
