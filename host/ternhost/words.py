@@ -39,7 +39,7 @@ HELP = {
     "model": "model to train; softmax is for several classes",
     "rate": "learning rate",
     "threshold": "probability above which label 1 is predicted, costs 1:5, or a share 24%",
-    "batch": "records that a step or report uses; 0: all of the device",
+    "batch": "records that a step or report uses; 0: all of the device, at most 32 in a step",
     # Simulations.
     "runs": "how often a simulation is repeated, with other random numbers",
     "workers": "number of processes",

@@ -76,7 +76,7 @@ class FedAvg(fedavg.Options):
     - epsilon: of one report
     - epsilons: classes of devices, as "0.25:2:0.5,0.5:8:0.5": the bound to which a class clips,
       its epsilon, and its share
-    - batch: how many records a step of the training uses; 0: all
+    - batch: how many records a step of the training uses; 0: all, but at most 32
     - clients: how many take part; 0: all
     - records: as of `Direct`, but 8 for None without `by`
     - rounds: how many
