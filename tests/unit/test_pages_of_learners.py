@@ -53,6 +53,7 @@ VALUES = {
     "--tau": "0.5",
     "--public": "100",
     "--moments": "0.2",
+    "--share-of-positives": "0.4",
     "--proportions": "5,4,3,2,1",
     "--mu": "1",
     "--quorum": "0.5",

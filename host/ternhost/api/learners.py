@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ternhost.learn import collect, direct, fedavg, fedsgd, fedsum, infer, means
+from ternhost.learn import collect, direct_options, fedavg, fedsgd, fedsum, infer, means
 
 
 @dataclass(frozen=True)
-class Direct(direct.Options):
+class Direct(direct_options.Options):
     """Learn a linear model of two classes from one answer of each device.
 
     - data: the records: the name of a data set, a table such as "my.csv", or
@@ -36,6 +36,8 @@ class Direct(direct.Options):
     - reports: how many, each of another device; None: one of each device
     - public: rows of features that are nobody's secret: a CSV file, a number of rows of the data
       set, or "none"; by default those that the data set declares
+    - share_of_positives: the share of all records with label 1, if it is public and devices hold
+      several records; None: it is that of the labels of public rows, or the devices are asked
     - moments: the share of the devices that tell of their features, in place of public rows
     - then: "fedsgd": the second half of the devices go on by descent; "none": they do not; "auto":
       as is expected to be better

@@ -92,6 +92,14 @@ class Learner:
         """
         raise NotImplementedError
 
+    @classmethod
+    def suited(cls, options: Any, population: Population) -> "Learner":
+        """Return the learner for these options, or a variant of it that suits the clients better.
+
+        options, population: as of the class itself. Raises UsageError.
+        """
+        return cls(options, population)
+
     @property
     def class_names(self) -> Sequence[str]:
         """The names of the classes of labels, as of `Dataset`; empty if they have none."""

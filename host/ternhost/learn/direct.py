@@ -21,8 +21,7 @@ the devices go on by descent, which needs no rows: a `FedSGD` that begins at the
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,9 +41,11 @@ from ternhost.learn.designs import (
     class_of,
 )
 from ternhost.learn.devices import Devices, take
+from ternhost.learn.direct_many import DirectOfMany
+from ternhost.learn.direct_options import MOMENTS, REPORTS, Options
 from ternhost.learn.estimate import Estimate
 from ternhost.learn.fedsgd import FedSGD, rounds_by_tau
-from ternhost.learn.learning import Learning, LearningOptions, to_learn
+from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.observations import (
     DIRECTION,
     Distance,
@@ -54,12 +55,10 @@ from ternhost.learn.observations import (
     made_up,
 )
 from ternhost.learn.parameters import Floats, quantise, reading_state
-from ternhost.options import names_of, require
+from ternhost.options import names_of
 from ternhost.privacy import certify, projection
 from ternhost.text import clipped, counted
 
-_REPORTS = 20_000
-_MOMENTS = 0.15  # share of the devices that report features, without public rows
 _PARTS = 6  # equal parts of the devices, of which each round asks one without public rows
 _PARTS_WITH_ROWS = (1, 2, 3)  # how many of these parts each round asks with public rows
 _ROUNDS_WITHOUT_FEATURES = 2  # if nothing is known of the features, nor asked
@@ -68,7 +67,6 @@ _FEWEST_ROWS = 5  # public, for each feature: fewer tell less of a population th
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _TINY = 1e-12  # the least squared length
 _MISFIT = 3.0  # beyond this, public rows are of another population
-_THEN = ("auto", FedSGD.name, "none")
 # From where descent is better: `Observations.rows_error_over_noise` if the rows suit, else
 # `signal_to_noise`.
 _LIMITED = 30.0
@@ -80,40 +78,6 @@ class DroppedRows(NamedTuple):
 
     round: int  # how many rounds had ended when that showed
     misfit: float  # of the first gradient at that time (`Observations`)
-
-
-@dataclass(frozen=True)
-class Options(LearningOptions):
-    """Options of learning from one answer of each device."""
-
-    reports: int | None = to_learn(
-        None,
-        metavar="N",
-        shown=f"one per device, else {_REPORTS}",
-    )
-    public: str | int | Path = to_learn("", metavar=public.METAVAR, shown="those of the data set")
-    moments: float | None = to_learn(
-        None,
-        "share of the devices that report features, in place of public rows",
-        metavar="SHARE",
-        shown=f"{_MOMENTS} without public rows",
-    )
-    then: str = to_learn(
-        "auto",
-        "how the second half of the devices goes on: by descent, or not",
-        choices=_THEN,
-    )
-
-    def check(self) -> None:
-        """Raise UsageError for options out of bounds, or that contradict each other."""
-        require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
-        in_order = self.moments is None or 0 <= self.moments < 1
-        require(in_order, "moments", "0 or more and below 1", self.moments)
-        require(self.then in _THEN, "then", f"one of {', '.join(_THEN)}", self.then)
-        if self.moments is not None and self.public not in ("", "none"):
-            raise UsageError(
-                "--moments takes the place of public rows", "leave out --public, or --moments"
-            )
 
 
 class Direct(Learning):
@@ -148,6 +112,9 @@ class Direct(Learning):
             raise UsageError(
                 f"a {self.model} model cannot be learned from one answer of each device", hint
             )
+        if options.share_of_positives is not None:
+            text = "--share-of-positives is for devices with several records, and these have one"
+            raise UsageError(text, "add --records, or leave it out")
 
         # The rows, and what has been learned so far.
         self._public = self._public_rows()
@@ -161,12 +128,27 @@ class Direct(Learning):
 
         # The plan, for as many reports as are expected.
         self.holdings = self._training_records(reserved=self._public.reserved)
-        expected = options.reports or self._available or self._clients_to_make(_REPORTS)
+        expected = options.reports or self._available or self._clients_to_make(REPORTS)
         self._second_half = slice(expected // 2, expected)  # of the clients
         self._plan_rounds(expected)
         self._require_records()
         self._choose_designs(expected)
         self.modules = self._modules()  # of the device library, that boards need
+
+    @classmethod
+    def suited(cls, options: Any, population: Population, data: Dataset | None = None) -> Learning:
+        """Return this learner, or the one for devices with several records.
+
+        Parameters as of the class itself. Raises UsageError.
+        """
+        dataset, training = data, np.arange(0)
+        if data is None and options.on_devices is None:
+            dataset = options.load(classes=options.model_name == "softmax")
+        if dataset is not None:
+            training = dataset.training
+        if options.with_bound(dataset, training).most_records > 1:
+            return DirectOfMany(options, population, data)
+        return cls(options, population, data)
 
     @property
     def _available(self) -> int:
@@ -261,7 +243,7 @@ class Direct(Learning):
         if self._rows is not None and not self._needs_features:
             return 0.0
         if self.options.moments is None:
-            return _MOMENTS
+            return MOMENTS
         return float(self.options.moments)
 
     @property
@@ -756,6 +738,8 @@ class Direct(Learning):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the result in lines for people, with the public rows and the descent, if any."""
+        if "label_means" in result:  # of devices with several records
+            return DirectOfMany.summary(result)
         lines = [*super().summary(result), _rows_line(result)]
         then = result["then"]
         if then:

@@ -190,7 +190,7 @@ def make_learner(options: RunOptions, clients: Population) -> Learner:
     Raises TernError if the options do not suit the clients.
     """
     algorithm = ALGORITHMS.named(options.algorithm)
-    return algorithm(options.learning, clients)
+    return algorithm.suited(options.learning, clients)
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,9 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     public = result.get("public_rows")
     if public:
         misfit = "not used"
-        if public["misfit"] is not None:
+        if "misfit" not in public and public["suited"]:
+            misfit = "they explain the answers"
+        elif public.get("misfit") is not None:
             misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
         rows.append(("public rows", public["from"] or "none", misfit))
     if result.get("taus"):

@@ -1,0 +1,425 @@
+"""The model from one answer of each device, where a device holds many records.
+
+A device tells the mean gradient of all its records, at a model that predicts the shares of the
+classes for every record. It clips this vector to the length that sampling noise gives it
+(`mean_gradients`). So n devices of m records tell about as much as n m devices of one record, at the
+epsilon of a device.
+
+The share of the positive class is public, or follows from public rows with labels. Otherwise the
+first answers show it: they are asked for at a share of one half, with a radius that leaves room for
+any share, and so they tell little else.
+
+Public rows show how features vary together. Made-up rows are tried beside them, and take their place
+where the answers have more evidence for these.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tern.fixed import ONE
+from ternhost.count.questions import Question
+from ternhost.count.rounds import CohortCounts, RoundResult
+from ternhost.datasets import Dataset, Indices
+from ternhost.errors import UsageError
+from ternhost.learn import estimate, projections, public
+from ternhost.learn.base import Cohort, Population, require_clients
+from ternhost.learn.designs import ReportDesign, by_class
+from ternhost.learn.devices import Devices, take
+from ternhost.learn.direct_options import REPORTS, Options
+from ternhost.learn.learning import Learning
+from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
+from ternhost.learn.observations import Observation, made_up
+from ternhost.learn.parameters import MODELS, Floats, quantise, reading_state
+from ternhost.privacy import projection
+
+# How many parts of the answers each round asks for, of _PARTS: the first ones show the shares of the
+# classes, and how large gradients are.
+_PARTS_OF_ROUNDS = (1, 1, 1, 1, 2, 2)
+_PARTS = sum(_PARTS_OF_ROUNDS)
+_SHARE_DEVIATION = 0.02  # of a share that the user names
+_LEAST_SHARE = 0.005  # of a class that public rows may lack
+_DOUBT = 3.0  # logarithm of the odds against public rows from which made-up rows take their place
+_NUMBERS_VARIANCE = 1 / 3  # of labels that are numbers, if nothing is known: uniform in [-1, 1]
+_CLASS_FACTOR = 2.0  # by which numbers of records differ between classes of devices
+
+
+class _Planned(NamedTuple):
+    """A question of a round."""
+
+    question: Question
+    devices: Devices
+    records: int  # how many each of these devices holds, about
+
+
+class DirectOfMany(Learning):
+    """Each device answers once, about all its records."""
+
+    name = "direct"
+    Options: ClassVar[Any] = Options
+
+    def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """Plan the rounds, and find out what is publicly known of the labels and the features.
+
+        options: the `Options` of one answer of each device, with `records`.
+        population: the devices that can be asked.
+        data: the data set to learn from, instead of the one that the options name.
+        Raises UsageError for options of devices with one record, or for an SVM.
+        """
+        super().__init__(options, population, data)
+        self._named_records = options.records  # None: the data say which device has how many
+        self._require_options()
+        self._public = self._public_rows()
+        self.holdings = self._training_records(reserved=self._public.reserved)
+        self.designs: list[ReportDesign] = []
+        for device_class in self.options.classes():
+            self.designs.append(projections.design(device_class, self.d))
+        self.modules = ("projection",)
+        if self.classes > 1:
+            self.modules = ("projection", "softmax")
+
+        self._label_source, self._labels = self._label_facts()
+        self._round = 0  # how many have ended
+        features = self._feature_count()
+        self._by_made_up = MeanGradients(MODELS[self.model], made_up(features), self._labels)
+        self._by_public: MeanGradients | None = None
+        if self._public.rows is not None:
+            self._by_public = MeanGradients(MODELS[self.model], self._public.rows, self._labels)
+        self._plan_rounds()
+        self._require_records()
+
+    # The plan
+
+    def _require_options(self) -> None:
+        """Raise UsageError for options that devices with several records do not have."""
+        options = self.options
+        if self.model == "svm":
+            text = "an svm cannot be learned from mean gradients: its loss has a corner"
+            raise UsageError(text, "use 'tern train fedsgd', or --model logistic")
+        if options.moments is not None:
+            text = "--moments is for devices with one record, and these have several"
+            raise UsageError(text, "leave it out, or name --records 1")
+        if options.then not in ("auto", "none"):
+            text = f"--then {options.then} is for devices with one record, and these have several"
+            raise UsageError(text, "leave it out, or use 'tern train fedsgd'")
+        if options.share_of_positives is not None and self.model != "logistic":
+            text = f"--share-of-positives is for two classes, and a {self.model} model has others"
+            raise UsageError(text, "leave it out")
+
+    def _public_rows(self) -> public.PublicRows:
+        """Return features of records that everybody may know, to stand for those of the devices."""
+        text = self.options.public or public.declared(self.dataset)
+        return public.parse(
+            text, self.dataset, d=self._feature_count(), seed=self.options.seed, schema=self.schema
+        )
+
+    def _label_facts(self) -> tuple[str, LabelFacts]:
+        """Return what everybody may know of the labels, and where it is from, in words."""
+        named = self.options.share_of_positives
+        if named is not None:
+            return "the share that was named", LabelFacts(np.array([named]), _SHARE_DEVIATION)
+        labels = self._public_labels()
+        if labels is None:
+            return "", self._unknown_labels()
+        mean = labels.mean(axis=0)
+        variance = float(labels.var(axis=0).max())
+        if self.model != "linear":
+            mean = np.clip(mean, _LEAST_SHARE, 1 - _LEAST_SHARE)
+            mean = mean / mean.sum() if self.classes > 1 else mean
+            variance = float((mean * (1 - mean)).max())
+        deviation = math.sqrt(variance / len(labels))
+        return f"the labels of {self._public.name}", LabelFacts(mean, deviation, variance)
+
+    def _unknown_labels(self) -> LabelFacts:
+        """Return the facts of labels of which nothing is known."""
+        if self.model == "linear":
+            return LabelFacts(np.zeros(1), None, _NUMBERS_VARIANCE)
+        return LabelFacts(np.full(self.classes, 1 / max(2, self.classes)), None)
+
+    def _public_labels(self) -> Floats | None:
+        """Return the labels of the public rows (n x classes); None if these have none.
+
+        A label of classes is 1 for its class and 0 for the others.
+        """
+        if self.dataset is None or not len(self._public.reserved):
+            return None
+        labels = self.dataset.labels[self._public.reserved].astype(np.float64)
+        if self.model == "linear":
+            return labels[:, None] / ONE
+        if self.model == "logistic":
+            return (labels[:, None] > 0).astype(np.float64)
+        return np.asarray(labels[:, None] == np.arange(self.classes), np.float64)
+
+    @property
+    def _available(self) -> int:
+        """How many devices there are; 0: as many as the run needs."""
+        if self._has_owners:
+            assert self.holdings is not None
+            return self.holdings.clients
+        return self._population.clients or self._population.devices
+
+    def _plan_rounds(self) -> None:
+        """Set how many rounds, clients and reports there will be.
+
+        A device answers several times if the user wants more reports than there are devices.
+        """
+        schedule = self._population.schedule
+        self.once = True
+        if schedule:  # the fleet is served round after round
+            self.rounds = schedule.rounds
+            self.reports = self.clients = None  # they grow as long as the fleet is served
+            return
+        available = self._available or self._clients_to_make(REPORTS)
+        if not self._available and self.options.reports:
+            require_clients(
+                self.options.reports,
+                max(available, self.options.reports if self.holdings is None else 0),
+                f" of {self.records_per_device:,} records each",
+                f"use at most --reports {available}, or a fleet such as --fleet simulated:{available}",
+            )
+            available = self.options.reports
+        self.reports = self.options.reports or available
+        self.clients = min(self.reports, available)
+        self.times = -(-self.reports // self.clients)  # rounded up
+        self.once = self.times == 1
+        self.rounds = len(self._ends) - 1
+
+    @property
+    def _ends(self) -> list[int]:
+        """How many answers have been asked for before each round, and after the last.
+
+        No round asks a device twice.
+        """
+        assert self.reports is not None
+        parts = list(_PARTS_OF_ROUNDS)
+        most_turns_of_pattern = _PARTS // max(parts)
+        patterns = -(-self.times // most_turns_of_pattern)
+        parts += [2] * ((patterns - 1) * _PARTS // 2)
+        ends = [0]
+        for part in itertools.accumulate(parts):
+            ends.append(self.reports * part // sum(parts))
+        return sorted(set(ends))  # without rounds that would ask nobody
+
+    # Questions
+
+    @property
+    def _fit(self) -> MeanGradients:
+        """The fit by public rows, unless the answers have more evidence for made-up ones."""
+        if self._by_public is None or not self._rows_suit:
+            return self._by_made_up
+        return self._by_public
+
+    @property
+    def _rows_suit(self) -> bool:
+        """Whether the public rows explain the answers about as well as made-up rows do."""
+        assert self._by_public is not None
+        against = self._by_made_up.log_evidence - self._by_public.log_evidence
+        return bool(against <= _DOUBT)
+
+    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Return the questions of the next round, each with the devices that it is for.
+
+        devices: all devices of the run; of a served fleet, those that have not answered.
+        """
+        return [(planned.question, planned.devices) for planned in self._planned(devices)]
+
+    def _planned(self, devices: Sequence[int] | Devices) -> list[_Planned]:
+        """Return the questions of the next round: one for each class of devices.
+
+        A class has the same epsilon, and about the same number of records. devices: as of `cohorts`.
+        """
+        clients = self._group_of(len(devices))
+        records = self._records_of(clients)
+        planned = []
+        for number in np.unique(records):
+            of_size = take(devices, clients[records == number])
+            for members in by_class(self.designs, of_size, self.options.seed):
+                question = self._question(members.design, int(number))
+                planned.append(_Planned(question, members.devices, int(number)))
+        return planned
+
+    def _group_of(self, clients: int) -> Indices:
+        """Return which clients the next round asks, as numbers from 0. clients: how many there are."""
+        schedule = self._population.schedule
+        if schedule:
+            order = np.random.default_rng([self.options.seed, self._round]).permutation(clients)
+            # A share of the fleet, not of those that are left.
+            group_size = schedule.group(max(clients, self._population.devices))
+            return np.sort(order[:group_size])
+        assert self.clients is not None
+        start, end = self._ends[self._round : self._round + 2]
+        return np.sort(np.arange(start, end) % self.clients)
+
+    def _records_of(self, clients: Indices) -> Indices:
+        """Return how many records each of some clients holds, about.
+
+        Only where the data say which device has which records, and the user names no bound of their
+        number, devices differ. Then numbers are rounded to powers of _CLASS_FACTOR.
+        """
+        if not self._has_classes_of_records:
+            return np.full(len(clients), self.records_per_device)
+        assert self.holdings is not None
+        counts = self.holdings.counts(clients)
+        powers = np.round(np.log(counts) / math.log(_CLASS_FACTOR))
+        return np.round(_CLASS_FACTOR**powers).astype(np.int64)
+
+    @property
+    def _has_classes_of_records(self) -> bool:
+        """Whether devices are asked by their own numbers of records."""
+        return self._has_owners and self._named_records is None and not self._population.schedule
+
+    def question_for(self, design: ReportDesign) -> Question:
+        """Return the next question to devices of an epsilon that have the most records."""
+        return self._question(design, self.records_per_device)
+
+    def _question(self, design: ReportDesign, records: int) -> Question:
+        """Return the question for the mean gradient at the model so far.
+
+        design: of the reports of the class. records: how many each of its devices holds.
+        """
+        # Weights are carried as integers: mantissas with an exponent that all of them share.
+        parameters = quantise(self._fit.weights)
+        radius = self._fit.radius(parameters.values, records)
+        design, range_ = projections.with_radius(design, self.d, radius)
+        return Question(
+            model=MODELS[self.model],
+            parameters=parameters.mantissas,
+            exponent=parameters.exponent,
+            card=design.card.data,
+            k=design.k,
+            batch=self.options.batch,
+            classes=self.classes,
+            range=range_,
+        )
+
+    # Answers
+
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Fit the model to all answers so far.
+
+        result: the answers of a round. devices: the same as those given to `cohorts`.
+        """
+        planned = self._planned(devices)
+        self._round += 1
+        by_records: dict[int, list[CohortCounts]] = {}
+        for cohort in result.cohorts:
+            if not cohort.reports:
+                continue
+            records = next(each.records for each in planned if each.question == cohort.question)
+            by_records.setdefault(records, []).append(cohort)
+        if not by_records:
+            return
+        for records, cohorts in by_records.items():
+            self._take_in(result.number, records, cohorts)
+        for fit in self._fits:
+            fit.fit()
+
+    def _take_in(self, number: int, records: int, cohorts: Sequence[CohortCounts]) -> None:
+        """Add the answers of devices with about the same number of records.
+
+        number: of the round. records: of each device. cohorts: the answers, of each epsilon.
+        """
+        means = estimate.mean_of_projections(*cohorts)
+        self.last_gradient = {"round": number, **means.summary()}
+        question = cohorts[0].question  # the same for all cohorts but for the card
+        observed = Observation(
+            weights=np.array(question.parameters, np.float64) * 2.0**question.exponent,
+            gradient=means.mean,
+            variance=float(np.square(means.standard_error).mean()),
+            radius=projection.real_radius(projection.of(cohorts[0].card), question.range),
+        )
+        for fit in self._fits:
+            fit.add(Answer(observed, records))
+
+    @property
+    def _fits(self) -> list[MeanGradients]:
+        """All fits, of which the better one is used."""
+        if self._by_public is None:
+            return [self._by_made_up]
+        return [self._by_public, self._by_made_up]
+
+    @property
+    def done(self) -> bool:
+        return self.rounds is not None and self._round >= self.rounds
+
+    @property
+    def weights(self) -> Floats:
+        return quantise(self._fit.weights).values  # as devices get it
+
+    # State and result
+
+    def state(self) -> dict[str, Any]:
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
+        fits = [fit.state() for fit in self._fits]
+        return {"round": self._round, "last": self.last_gradient, "fits": fits}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a stored `state()`. Raises UsageError for the state of another learner."""
+        with reading_state("one answer of each device with many records"):
+            self._round = int(state["round"])
+            self.last_gradient = state["last"]
+            for fit, stored in zip(self._fits, state["fits"], strict=True):
+                fit.restore(stored)
+
+    def optimisation(self) -> dict[str, Any]:
+        """Return how the model was updated, for JSON: as `Learning.optimisation`."""
+        stopped = None
+        if self.done:
+            stopped = "rounds"
+        return {"stopped": stopped, "optimiser": "direct", "rate": None}
+
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the result of learning, for JSON.
+
+        Beside what all algorithms have, it tells what was known of the labels, what the mean label
+        is by the model, and how well the public rows suited.
+
+        history: an entry for each round.
+        """
+        suited = self._by_public is not None and self._rows_suit
+        return {
+            **super().result(history),
+            "records": self.records_per_device,
+            "label_means": {
+                "from": self._label_source,
+                "known": self._labels.mean.tolist() if self._labels.is_known else None,
+                "found": self._fit.mean_label.tolist(),
+            },
+            "public_rows": {"from": self._public.name, "suited": suited},
+            "weights_error": self._fit.deviations().tolist(),  # standard deviations
+            "taus": {},
+            "then": None,
+        }
+
+    @classmethod
+    def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        """Return the result in lines for people, with what was known of features and labels."""
+        return [*super().summary(result), _labels_line(result["label_means"]), _rows_line(result)]
+
+
+def _labels_line(labels: Mapping[str, Any]) -> str:
+    """Return a line for people about the mean labels, or the shares of the classes.
+
+    labels: as of the result.
+    """
+    found = ", ".join(f"{mean:.3g}" for mean in labels["found"])
+    if not labels["from"]:
+        return f"the devices told the mean label: {found} by the model"
+    known = ", ".join(f"{mean:.3g}" for mean in labels["known"])
+    return f"the mean label is {known} by {labels['from']}, and {found} by the model"
+
+
+def _rows_line(result: Mapping[str, Any]) -> str:
+    """Return a line for people about the rows that showed how the features of records vary."""
+    rows = result["public_rows"]
+    if not rows["from"]:
+        return "without public rows: the features are taken for uncorrelated, with a mean of 0"
+    if rows["suited"]:
+        return f"the second moment of the features is that of {rows['from']}"
+    return (
+        f"{rows['from']} do not suit the devices' records: the features are taken for uncorrelated, "
+        "with a mean of 0"
+    )
