@@ -90,7 +90,9 @@ class Dataset:
     @property
     def training(self) -> Indices:
         """Positions of the records for training, in order."""
-        return np.setdiff1d(np.flatnonzero(~self.held_out), self.public)
+        is_for_training = ~self.held_out
+        is_for_training[self.public] = False
+        return np.flatnonzero(is_for_training)
 
     @property
     def test(self) -> Indices:

@@ -203,25 +203,34 @@ class MeanGradients:
         All answers are linearised near `weights`. Each prior has a posterior, weighted by its
         evidence.
         """
+        from scipy.linalg import eigh  # takes long to import
+
         precision, target, chi_squared = self._equations(weights)
-        log_evidences, means, covariances = [], [], []
+        known = precision + self._constant_precision()
+        log_evidences, bases, variances = [], [], []
         for shape, log_determinant in self._prior_shapes:
+            # In this basis known + shape is the identity, and both of them are diagonal.
+            parts_of_shape, basis = eigh(shape, known + shape)
+            _, log_volume_of_basis = np.linalg.slogdet(basis)
             for scale in _SCALES:
-                prior = shape / scale + self._constant_precision()
-                covariance = np.linalg.inv(precision + prior)
-                mean = covariance @ target
-                _, log_volume = np.linalg.slogdet(covariance)
+                # The posterior's covariance is the inverse of known + shape / scale.
+                variance = 1 / (1 - parts_of_shape + parts_of_shape / scale)
+                log_volume = 2 * log_volume_of_basis + float(np.log(variance).sum())
                 prior_volume = log_determinant - self._shrunk_values * math.log(scale)
-                log_evidences.append(0.5 * (target @ mean + prior_volume + log_volume))
-                means.append(mean)
-                covariances.append(covariance)
+                explained = float(variance @ np.square(target @ basis))
+                log_evidences.append(0.5 * (explained + prior_volume + log_volume))
+                bases.append(basis)
+                variances.append(variance)
         largest = max(log_evidences)
         shares = np.exp(np.array(log_evidences) - largest)
         mean_share = float(shares.mean())
         shares /= shares.sum()
+        covariance = np.zeros_like(precision)
+        for share, basis, variance in zip(shares, bases, variances, strict=True):
+            covariance += share * (basis * variance) @ basis.T
         return _Posterior(
-            mean=shares @ np.array(means),
-            covariance=np.einsum("p,pij->ij", shares, np.array(covariances)),
+            mean=covariance @ target,
+            covariance=covariance,
             log_evidence=largest + math.log(mean_share) - 0.5 * chi_squared,
         )
 
