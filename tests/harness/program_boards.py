@@ -134,18 +134,31 @@ def _softmax_training(draw, board):
 
 def _gradient(draw, board):
     model, k = draw.choice(_OF_TWO_CLASSES), draw.choice((1, board.d))
-    return Case(f"gradient {model}, k = {k}", model, slots.table, k=k, micro=_micro(k))
+    return Case(f"gradient {model}, k = {k}", model, slots.table, k=k, batch=32, micro=_micro(k))
 
 
 def _softmax_gradient(draw, board):
     classes = draw.randint(2, 8)
     name = f"gradient of {classes} classes"
-    return Case(name, wire.SOFTMAX_GRADIENT, slots.table, classes=classes)
+    return Case(name, wire.SOFTMAX_GRADIENT, slots.table, classes=classes, batch=32)
 
 
 def _projection(draw, board):
     model = draw.choice((*_OF_TWO_CLASSES, wire.VALUES))
-    return Case(f"projection of model {model}", model, slots.projection)
+    batch = 0 if model == wire.VALUES else 32
+    return Case(f"projection of model {model}", model, slots.projection, batch=batch)
+
+
+def _of_all_records(kind):
+    """A kind of question like this one, but about all records of the board."""
+
+    def question(draw, board):
+        case = kind(draw, board)
+        if case.model in wire.OF_ONE_RECORD:
+            return None
+        return replace(case, name=f"{case.name}, all records", batch=0)
+
+    return question
 
 
 def _inference(draw, board):
@@ -166,6 +179,9 @@ _KINDS = (
     _gradient,
     _softmax_gradient,
     _projection,
+    _of_all_records(_gradient),
+    _of_all_records(_softmax_gradient),
+    _of_all_records(_projection),
     _inference,
     _collection,
 )

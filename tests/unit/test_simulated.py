@@ -1,5 +1,6 @@
 """Simulated fleets answer like a fleet of devices, and a run over them can be repeated."""
 
+import tracemalloc
 from array import array
 
 import numpy as np
@@ -16,6 +17,7 @@ from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError
 from ternhost.learn import estimate
 from ternhost.privacy.mechanisms import design
+from ternhost.reach.simulated import driver as simulated
 from ternhost.reach.simulated.driver import SimulatedDriver
 
 RECORDS = datasets.synthetic.logistic(4000, 5).records(np.arange(4000))
@@ -113,3 +115,49 @@ def test_values_of_many_clients_are_estimated_in_parts(monkeypatch):
     estimated = estimate.combine([(decode(card), counts)])
     error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)  # in fixed point, 16384 is 1
     assert (error < 4.5 * estimated.standard_error).all()
+
+
+def gradients_of_owners(counts):
+    """The gradients of clients that hold so many records each, over all of them."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    holdings = Holdings(RECORDS, np.arange(starts[-1]), max(counts), starts)
+    question = Question(wire.LOGISTIC, PARAMETERS, -14, design("duchi", 1.0).card, 1)
+    cohort = simulated._CohortRound(3, question, decode(question.card), bits=None)
+    clients = np.arange(len(counts))
+    return SimulatedDriver(holdings)._inputs(cohort, clients, chosen=None)
+
+
+def test_clients_with_different_numbers_of_records_use_all_of_them():
+    """A device with 3, 40 or 100 records reports the mean gradient of all of them in each round."""
+    counts = [3, 40, 100, 40, 7]
+    computed = gradients_of_owners(counts)
+    first = 0
+    for count, of_client in zip(counts, computed, strict=True):
+        device = gradients.Gradient(5, many=True)
+        out = array("h", bytes(10))
+        device.reset()
+        for row in RECORDS[first : first + count]:
+            device.add(wire.LOGISTIC, PARAMETERS, -14, array("h", row.tolist()))
+        device.finish(out)
+        assert of_client.tolist() == list(out)
+        first += count
+
+
+def test_gradients_do_not_depend_on_how_many_clients_are_computed_at_a_time(monkeypatch):
+    counts = [3, 40, 100, 40, 7]
+    together = gradients_of_owners(counts)
+    monkeypatch.setattr(simulated, "_CHUNK", 1)
+    assert np.array_equal(gradients_of_owners(counts), together)
+
+
+def test_a_round_about_all_records_needs_little_memory():
+    """The 8,000 clients hold 300 records of 6 numbers each, 14 million numbers in all."""
+    holdings = Holdings(RECORDS, np.arange(8000 * 300) % len(RECORDS), 300)
+    question = Question(wire.LOGISTIC, PARAMETERS, -14, design("duchi", 1.0).card, 1)
+    fleet = SimulatedDriver(holdings)
+    tracemalloc.start()
+    ask(fleet, [(question, fleet.devices)])
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    bytes_at_a_time = 30 * simulated._CHUNK  # of a record-value, in several arrays
+    assert peak_bytes < bytes_at_a_time

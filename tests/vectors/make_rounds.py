@@ -1198,6 +1198,21 @@ def projections():
     rounds("model 8: reports about all features asked for", Board(d=3, held=5), *steps)
 
 
+def gradients_of_all_records():
+    """Reports about the mean gradient of all of many records: about the whole vector, or values."""
+    for d, held in ((31, 100), (3, 500)):
+        steps = [
+            ask(1, d=d, k=1, card=projection_card(EPSILON, 5, 8)),
+            ask(2, d=d, k=1, range=6, card=projection_card(EPSILON, 5, 8)),
+            ask(3, d=d, k=3, range=2),
+            ask(4, d=d, k=2, range=12, model=1, parameters=(9000, -9000)),
+            ask(5, d=d, k=1, model=3),
+        ]
+        rounds(f"gradients of all of {held} records", Board(d=d, held=held), *steps)
+    step = ask(1, model=10, d=3, range=4, card=THREE)
+    rounds("softmax gradients of all of 300 records", Board(d=3, held=300), step)
+
+
 def sizes_of_projections():
     """Models without a vector, and the largest and the smallest vector."""
     for model in (4, 5, 6, 7, 9, 11):
@@ -1338,7 +1353,7 @@ def fleet_keys():
 
 def main():
     groups = (
-        (models, ranges_of_models, records_in_turn, bounded_records),
+        (models, ranges_of_models, records_in_turn, bounded_records, gradients_of_all_records),
         (cards, long_reports, unfit_cards),
         (refusals, bounds, numbers, frames, fields, fleets),
         (damaged_fleet_files, damaged_client_files, damaged_records),
