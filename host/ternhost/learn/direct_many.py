@@ -40,8 +40,8 @@ from ternhost.privacy import projection
 # classes, and how large gradients are.
 _PARTS_OF_ROUNDS = (1, 1, 1, 1, 2, 2)
 _PARTS = sum(_PARTS_OF_ROUNDS)
-_SHARE_DEVIATION = 0.02  # of a share that the user names
-_LEAST_SHARE = 0.005  # of a class that public rows may lack
+_LABELS_OF_NAMED_SHARE = 625  # a share that the user names is as certain as that of so many labels
+_LEAST_VARIANCE = 1e-4  # of labels that are numbers
 _DOUBT = 3.0  # logarithm of the odds against public rows from which made-up rows take their place
 _NUMBERS_VARIANCE = 1 / 3  # of labels that are numbers, if nothing is known: uniform in [-1, 1]
 _CLASS_FACTOR = 2.0  # by which numbers of records differ between classes of devices
@@ -52,7 +52,7 @@ class _Planned(NamedTuple):
 
     question: Question
     devices: Devices
-    records: int  # how many each of these devices holds, about
+    records: int  # of how many each of these devices reports the mean, about
 
 
 class DirectOfMany(Learning):
@@ -120,15 +120,17 @@ class DirectOfMany(Learning):
         """Return what everybody may know of the labels, and where it is from, in words."""
         named = self.options.share_of_positives
         if named is not None:
-            return "the share that was named", LabelFacts(np.array([named]), _SHARE_DEVIATION)
+            deviation = math.sqrt(named * (1 - named) / _LABELS_OF_NAMED_SHARE)
+            return "the share that was named", LabelFacts(np.array([named]), deviation)
         labels = self._public_labels()
         if labels is None:
             return "", self._unknown_labels()
-        mean = labels.mean(axis=0)
-        variance = float(labels.var(axis=0).max())
-        if self.model != "linear":
-            mean = np.clip(mean, _LEAST_SHARE, 1 - _LEAST_SHARE)
-            mean = mean / mean.sum() if self.classes > 1 else mean
+        if self.model == "linear":
+            mean = labels.mean(axis=0)
+            variance = max(float(labels.var()), _LEAST_VARIANCE)
+        else:
+            # Laplace's rule of succession: a class that no public row has is not impossible.
+            mean = (labels.sum(axis=0) + 1) / (len(labels) + max(2, self.classes))
             variance = float((mean * (1 - mean)).max())
         deviation = math.sqrt(variance / len(labels))
         return f"the labels of {self._public.name}", LabelFacts(mean, deviation, variance)
@@ -254,17 +256,24 @@ class DirectOfMany(Learning):
         return np.sort(np.arange(start, end) % self.clients)
 
     def _records_of(self, clients: Indices) -> Indices:
-        """Return how many records each of some clients holds, about.
+        """Return of how many records each of some clients reports the mean, about.
 
+        It is the number that the client holds, or that of a batch, if the user names a smaller one.
         Only where the data say which device has which records, and the user names no bound of their
         number, devices differ. Then numbers are rounded to powers of _CLASS_FACTOR.
         """
         if not self._has_classes_of_records:
-            return np.full(len(clients), self.records_per_device)
+            return np.full(len(clients), self._most_in_mean)
         assert self.holdings is not None
-        counts = self.holdings.counts(clients)
+        counts = np.minimum(self.holdings.counts(clients), self._most_in_mean)
         powers = np.round(np.log(counts) / math.log(_CLASS_FACTOR))
         return np.round(_CLASS_FACTOR**powers).astype(np.int64)
+
+    @property
+    def _most_in_mean(self) -> int:
+        """The most records of which a device reports the mean: all of its records, or a batch."""
+        batch: int = self.options.batch  # 0: all
+        return min(batch or self.records_per_device, self.records_per_device)
 
     @property
     def _has_classes_of_records(self) -> bool:
@@ -273,12 +282,12 @@ class DirectOfMany(Learning):
 
     def question_for(self, design: ReportDesign) -> Question:
         """Return the next question to devices of an epsilon that have the most records."""
-        return self._question(design, self.records_per_device)
+        return self._question(design, self._most_in_mean)
 
     def _question(self, design: ReportDesign, records: int) -> Question:
         """Return the question for the mean gradient at the model so far.
 
-        design: of the reports of the class. records: how many each of its devices holds.
+        design: of the reports of the class. records: of how many a device reports the mean.
         """
         # Weights are carried as integers: mantissas with an exponent that all of them share.
         parameters = quantise(self._fit.weights)
@@ -304,14 +313,13 @@ class DirectOfMany(Learning):
         """
         planned = self._planned(devices)
         self._round += 1
-        by_records: dict[int, list[CohortCounts]] = {}
-        for cohort in result.cohorts:
-            if not cohort.reports:
-                continue
-            records = next(each.records for each in planned if each.question == cohort.question)
-            by_records.setdefault(records, []).append(cohort)
-        if not by_records:
+        if not result.reports:
             return
+        by_records: dict[int, list[CohortCounts]] = {}
+        # Cohorts are in the order of their questions. Two classes may have the same question.
+        for asked, cohort in zip(planned, result.cohorts, strict=True):
+            if cohort.reports:
+                by_records.setdefault(asked.records, []).append(cohort)
         for records, cohorts in by_records.items():
             self._take_in(result.number, records, cohorts)
         for fit in self._fits:
@@ -320,7 +328,7 @@ class DirectOfMany(Learning):
     def _take_in(self, number: int, records: int, cohorts: Sequence[CohortCounts]) -> None:
         """Add the answers of devices with about the same number of records.
 
-        number: of the round. records: of each device. cohorts: the answers, of each epsilon.
+        number: of the round. records: of how many a device reports the mean. cohorts: the answers, of each epsilon.
         """
         means = estimate.mean_of_projections(*cohorts)
         self.last_gradient = {"round": number, **means.summary()}

@@ -702,7 +702,8 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     if has_own_threshold and judging.AUC in result["measures"]:
         name = judging.AUC  # with it, a good model may well be right less often than the majority
     reported_values = result["reports"] * result["k"]
-    if reported_values < result["d"]:  # some weights of the model have no report at all
+    has_one_record = result.get("records", 1) == 1  # each client; a mean of many tells far more
+    if reported_values < result["d"] and has_one_record:  # some weights have no report at all
         noun = "value"
         if result["mechanism"] == projections.NAME:
             noun = "direction"

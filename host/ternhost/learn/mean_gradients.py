@@ -184,9 +184,17 @@ class MeanGradients:
             moved = weights + _STEP * (target - weights)
             weights = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         self.weights = weights
+        self._settle()
+        return weights
+
+    def _settle(self) -> None:
+        """Set what is known of the weights of the fit, and the evidence for the rows.
+
+        Both depend on the weights and the answers alone, so that a restored fit has the same.
+        """
+        posterior = self._posterior(self.weights)
         self._covariance = posterior.covariance
         self.log_evidence = posterior.log_evidence
-        return weights
 
     def deviations(self) -> Floats:
         """Return the standard deviation of each weight of the fit, given all answers (d)."""
@@ -382,9 +390,7 @@ class MeanGradients:
             self._answers = [Answer.of_state(stored) for stored in state["answers"]]
         self.weights = weights
         if self._answers:
-            posterior = self._posterior(weights)
-            self._covariance = posterior.covariance
-            self.log_evidence = posterior.log_evidence
+            self._settle()
 
 
 @cache
