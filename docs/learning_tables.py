@@ -300,7 +300,8 @@ def twenty_boards():
     figures = []
     for epsilon in epsilons:
         for name in (AUC, LOG_LOSS):
-            figures.append(of_simulated("", data, 20, epsilon, name=name, digits=4))
+            figure = of_simulated("", data, 20, epsilon, "--records 500", name=name, digits=4)
+            figures.append(figure)
     rows.append(("the whole device, one report of each", *figures))
     same = both(runs.without_privacy_on_boards, (("command", f"{of_boards} --public none"),))
     rows.append(("nothing: the same records without privacy", *same, *same))
@@ -316,6 +317,19 @@ def twenty_boards():
     return LearningTable(headings, tuple(rows))
 
 
+def many_records_same_total():
+    """The same number of records, dealt to fewer and fewer devices."""
+    rows = []
+    for devices, records in ((10_000, 1), (1_000, 10), (100, 100), (20, 500), (5, 2_000)):
+        of_device = f"--records {records}" if records > 1 else ""
+        figures = []
+        for name in (AUC, LOG_LOSS):
+            figures.append(of_simulated("", "flights-planned", devices, "4", of_device, name=name))
+        rows.append((_thousands(devices), f"{records:,}", *figures))
+    headings = ("devices", "records of each device", "AUC", "log-loss")
+    return LearningTable(headings, tuple(rows))
+
+
 def demo():
     def warned(job, **options):
         """Return the share of the warned flights that were late."""
@@ -328,6 +342,10 @@ def demo():
         is_share=True,
         is_fixed=True,
     )
+    data = "--data flights-planned --records 500"
+    command = f"train {data} --epsilon 4 --fleet simulated:20 --reports 20"
+    arguments = (("command", command),)
+    of_whole_boards = Figure("warned", runs.warned_by_command, arguments, is_share=True)
     rows = (
         ("nobody: guessing", "everything", guessing),
         ("20,000 devices with one flight each", "the device, with epsilon 4", warned("devices")),
@@ -336,10 +354,12 @@ def demo():
             "one flight, with epsilon 1 for all reports",
             warned("boards"),
         ),
+        ("20 boards with 500 flights each", "the board, with epsilon 4", of_whole_boards),
         ("one computer with all flights", "nothing", warned("", is_fixed=True)),
     )
     headings = ("who learns", "what is protected", "warned flights that were late")
-    return LearningTable(headings, rows, "The two jobs of tern demo, on simulated devices.")
+    how = "The two jobs of tern demo, on simulated devices, and one report of each of 20 boards."
+    return LearningTable(headings, rows, how)
 
 
 def inference():
@@ -459,6 +479,7 @@ TABLES = {
     "local-classes": local_classes(),
     "lives": lives(),
     "twenty-boards": twenty_boards(),
+    "many-records-same-total": many_records_same_total(),
     "toward-server-models": toward_server_models(),
     "inference": inference(),
     "scores": scores(),

@@ -167,6 +167,15 @@ def of_demo(job, seed):
     return [{"warned": jobs.Quality.of(dataset, weights).warned}]
 
 
+def warned_by_command(command, seed):
+    """Run a command; return the share of the flights that its model warns of that were late.
+
+    command: of `tern train --data flights-planned` with --fleet simulated:N, and without --seed.
+    """
+    learner = simulate(learner_of(f"{command} --seed {seed}"), seed)
+    return [{"warned": jobs.Quality.of(learner.dataset, learner.weights).warned}]
+
+
 def of_years(data, every, run_epsilon, devices, seed):
     """Train for a year, in which every device answers each round; return the figures of the model.
 

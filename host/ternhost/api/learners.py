@@ -17,7 +17,9 @@ from ternhost.learn import collect, direct_options, fedavg, fedsgd, fedsum, infe
 
 @dataclass(frozen=True)
 class Direct(direct_options.Options):
-    """Learn a linear model of two classes from one answer of each device.
+    """Learn a linear model from one answer of each device, about all of its records.
+
+    If a device holds one record, the model is of two classes.
 
     - data: the records: the name of a data set, a table such as "my.csv", or
       devices:FEATURES[:CLASSES] for records that only the devices know
@@ -26,14 +28,16 @@ class Direct(direct_options.Options):
     - held_out: the share of the records that judge the model, and that no device holds
     - records: the most records of a device, a public number. Where tern deals the records of a data
       set, each device gets that many. None: 1, or with `by` the most that a device has
-    - model: must be logistic, which is the default for two classes
+    - model: logistic, which is the default for two classes; linear and softmax also if devices hold
+      several records
     - threshold: the probability above which the model predicts label 1; or, as a text, costs of a
       false alarm and of a miss, "1:5", or the share of records to predict as 1, "24%"
     - seed: of all random choices but the noise of boards
     - epsilon: of one report, which is all that a device spends
     - epsilons: classes of devices, as "1:0.5,4:0.5": the epsilon of each, and its share
     - batch: how many records of a device its report uses; 0: all
-    - reports: how many, each of another device; None: one of each device
+    - reports: how many; None: one of each device. With more reports than devices, which then hold
+      several records, a device answers several times, and spends as much each time
     - public: rows of features that are nobody's secret: a CSV file, a number of rows of the data
       set, or "none"; by default those that the data set declares
     - share_of_positives: the share of all records with label 1, if it is public and devices hold

@@ -718,8 +718,8 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     interval_has_baseline = interval is None or interval[0] <= baseline <= interval[1]
     if interval_has_baseline or not judging.is_better(name, result[name], baseline):
         remedy = (
-            "a few boards with many records each learn with the record as the unit of privacy: "
-            "--unit record"
+            "devices with many records each tell more (--records N), and a few of them are enough "
+            "if each single record is protected (--unit record)"
         )
         if result.get("unit"):  # the number of records that are protected; 0 is a device
             remedy = "more devices, or a larger --run-epsilon, make it better"
