@@ -39,7 +39,6 @@ from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONE
 _ONE = const(16384)
 MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
 _MAX_RESIDUAL = const(2047)  # see the bounds above
-_MOST_RECORDS = const(65536)
 
 # The table of sigmoid_tail(): 2**14 / (1 + exp(i / 8)), rounded, for i = 0 .. 80, two bytes each.
 # From t = 10 on, the tail counts as 0.
@@ -144,18 +143,18 @@ def carry(totals: ptr32, carried: ptr32, d: int):
 def gather(totals: ptr32, carried: ptr32, d: int, limit: int):
     """Add to totals[j], j < d, what was carried, which is 2**12 carried[j].
 
-    A sum within -limit .. limit is exact; any other becomes one beyond the same end, but not far.
+    The totals have been carried just now. A sum within -limit .. limit is exact; any other becomes
+    one beyond the same end, but not far.
     """
     most = (limit >> 12) + 2
     j = 0
     while j < d:
-        total = totals[j]
-        value = carried[j] + (total >> 12)
+        value = carried[j]
         if value > most:
             value = most
         elif value + most < 0:
             value = 0 - most
-        totals[j] = (value << 12) + (total & 4095)
+        totals[j] = totals[j] + (value << 12)
         j += 1
 
 
@@ -216,11 +215,10 @@ class Gradient:
             raise ValueError("d must be 1..128")
         self.d = d
         self.values = classes * d
-        self.count = self._fine = self._up = 0
-        self._full = MAX_BATCH  # the number of records at which the totals are to be carried
         self._sums = array("i", (0, 0))
         self.totals = array("i", bytes(4 * self.values))
         self._carried = array("i", bytes(4 * self.values)) if many else None
+        self.reset()
 
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0 .. 12).
@@ -229,7 +227,7 @@ class Gradient:
         (`_up`).
         """
         self.count = 0
-        self._full = MAX_BATCH
+        self._full = MAX_BATCH  # the number of records at which the totals are to be carried
         fine = range_
         if fine > MAX_FINE:
             fine = MAX_FINE
@@ -239,12 +237,12 @@ class Gradient:
         if self._carried:
             clear(self._carried, self.values)
 
-    def _make_room(self):
+    def _carry(self):
         """Carry the totals, so that they have room for 32 more records.
 
         Raises ValueError if the batch may not have more.
         """
-        if not self._carried or self.count >= _MOST_RECORDS:
+        if not self._carried:
             raise ValueError("too many records in a batch")
         compat.feed()  # the watchdog: there may be many records
         carry(self.totals, self._carried, self.values)
@@ -266,7 +264,7 @@ class Gradient:
         if len(params) != d or start < 0 or len(row) - start <= d:
             raise ValueError("lengths do not fit d")
         if self.count >= self._full:
-            self._make_room()
+            self._carry()
 
         sums = self._sums
         dot(row, start, params, sums, d)
@@ -315,6 +313,7 @@ class Gradient:
         if len(out) < self.values:
             raise ValueError("lengths do not fit d")
         if self.count > MAX_BATCH:
+            self._carry()
             gather(self.totals, self._carried, self.values, self.count << 14 - self._up)
         mean(self.totals, self.count, out, self.values, self._up)
 

@@ -44,7 +44,7 @@ class Batch(Gradient):
         if len(row) <= d:
             raise ValueError("no label")
         if self.count >= self._full:
-            self._make_room()
+            self._carry()
         probabilities = self._probabilities
         self._classifier.use(params, exponent)
         self._classifier.probabilities(row, probabilities)

@@ -124,7 +124,7 @@ def test_the_largest_totals_of_16384_records_are_carried():
     assert list(out) == [ONE, -ONE] * (D // 2)
 
 
-def test_a_mean_of_the_most_records_is_exact_and_there_are_no_more():
+def test_a_mean_of_the_most_records_is_exact():
     parameters = array("h", [0])
     row = array("h", [-32768, -ONE])
     out = array("h", [0])
@@ -132,7 +132,6 @@ def test_a_mean_of_the_most_records_is_exact_and_there_are_no_more():
     batch.reset(range_=10)
     for _ in range(65536):  # one more than a client has
         batch.add(wire.LINEAR, parameters, -12, row)
-    raises(ValueError, batch.add, wire.LINEAR, parameters, -12, row)
     batch.finish(out)
     assert out[0] == -ONE
 
