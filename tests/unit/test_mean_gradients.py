@@ -68,6 +68,22 @@ def test_the_expected_clipped_mean_is_that_of_devices(radius):
     assert np.abs(expected - simulated).max() < radius / 25
 
 
+@pytest.mark.parametrize("records", [2, 8, 32])
+def test_the_expected_clipped_mean_of_few_records_is_that_of_devices(records):
+    """Such means are not normal: where a label is rare, clipping shortens its gradients most."""
+    rare = np.array([-2.5, 1.0, -0.5, 0.7])  # label 1 has a share of a tenth
+    asked = np.array([-2.2, 0, 0, 0])
+    gradients = gradients_of_devices(
+        asked, records, 100_000, np.random.default_rng(8), optimum=rare
+    )
+    radius = np.linalg.norm(gradients, axis=1).mean()
+    question = answer(np.zeros(FEATURES), asked, radius, records=records)
+    expected = fit_of()._expected(question, rare).mean
+    simulated = clipped(gradients, radius).mean(axis=0)
+    # The drawn devices are a thousand or more, of which clipping moves some by about half a radius.
+    assert np.abs(expected - simulated).max() < radius / 50
+
+
 @pytest.mark.parametrize("radius", [0.05, 0.4])
 def test_the_derivative_of_the_expected_mean_is_that_of_its_differences(radius):
     """The derivative takes the covariance as constant: so it is right to some per cent."""

@@ -31,6 +31,9 @@ _STEPS = 8  # Gauss-Newton steps of a fit
 _STEP = 0.7  # each goes so much of the way
 _NORMAL_VECTORS = 128  # by which the mean of a clipped vector is computed, and their negatives
 _SEED = 99  # of these vectors, which are the same for all devices and rounds
+# The mean of so few records is not normal: it is that of drawn devices with so many records together.
+_FEW_RECORDS = 32
+_DRAWN_RECORDS = 1 << 15
 # The priors of the weights: their scales, and the powers by which features that vary less have larger
 # weights. With 0 all weights are alike, with 1 all features are equally important.
 _SCALES = 10.0 ** np.arange(-4, 4.1, 0.5)
@@ -295,6 +298,8 @@ class MeanGradients:
 
         The mean gradient of m records is normal, with the mean of one record's gradient, and an m-th
         of its covariance. Its clipped mean is that of vectors which stand for this distribution.
+        The mean of only a few records is not normal: if one label is rare, its gradients are long,
+        and clipping shortens them more than those of the other label.
         """
         question = answer.observed
         assert question.radius is not None
@@ -305,6 +310,9 @@ class MeanGradients:
         lengths = np.maximum(np.linalg.norm(vectors, axis=1), _TINY)
         factors = np.minimum(1, question.radius / lengths)
         clipped = vectors * factors[:, None]
+        mean = clipped.mean(axis=0)
+        if self.model == LOGISTIC and answer.records <= _FEW_RECORDS:
+            mean = moments.mean + self._shift_of_few(answer, weights)
 
         # A clipped vector moves only across its own direction.
         is_clipped = lengths > question.radius
@@ -315,10 +323,27 @@ class MeanGradients:
         row_count = len(self._rows)
         error_of_rows = spread.T @ spread / row_count**2
         return _Clipped(
-            mean=clipped.mean(axis=0),
+            mean=mean,
             derivative=-by_mean @ moments.curvature,
             covariance=factors.mean() ** 2 * error_of_rows,
         )
+
+    def _shift_of_few(self, answer: Answer, optimum: Floats) -> Floats:
+        """Return how far clipping moves the mean gradient of devices with a few records each (d).
+
+        It is the mean over drawn devices, whose records have the features of random rows, and random
+        labels of two classes as the optimum gives them.
+        """
+        question = answer.observed
+        assert question.radius is not None
+        rng = np.random.default_rng(_SEED)
+        shape = (_DRAWN_RECORDS // answer.records, answer.records)
+        rows = rng.integers(0, len(self._rows), shape)
+        labels = rng.random(shape) < self._predicted(optimum)[rows, 0]
+        residuals = self._predicted(question.weights)[rows, 0] - labels
+        vectors = np.einsum("dr,drf->df", residuals, self._rows[rows]) / answer.records
+        shift: Floats = (question.clipped(vectors) - vectors).mean(axis=0)
+        return shift
 
     def _moments(self, asked: Floats, optimum: Floats) -> _Moments:
         """Return the moments of a record's gradient at some weights, if the optimum is at others.
