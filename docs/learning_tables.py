@@ -468,12 +468,35 @@ def toward_server_models():
     return LearningTable(headings, tuple(rows), "The trainings of tern papers gateways.")
 
 
+def bias_of_clipping():
+    rows = []
+    for records in (2, 5, 20, 250, 500):
+        arguments = (("records", records),)
+        figures = []
+        for name in ("radius", "bias", "bound", "relative_bias", "left", AUC, "mean_label"):
+            figures.append(Figure(name, runs.bias_of_clipping, arguments))
+        rows.append((str(records), *figures))
+    headings = (
+        "records of a device",
+        "R",
+        "bias / R",
+        "bound / R",
+        "bias / length of the mean",
+        "left after the fit",
+        "AUC of the fit",
+        "share of late flights by the fit",
+    )
+    how = "The first question of tern train direct --data flights-planned, without noise."
+    return LearningTable(headings, tuple(rows), how)
+
+
 TABLES = {
     "demo": demo(),
     "accuracy-by-epsilon": accuracy_by_epsilon(),
     "one-answer-or-many-rounds": one_answer_or_many_rounds(),
     "public-rows-from-elsewhere": public_rows_from_elsewhere(),
     "then-by-descent": then_by_descent(),
+    "bias-of-clipping": bias_of_clipping(),
     "range": range_of_values(),
     "local-rate": local_rate(),
     "local-classes": local_classes(),

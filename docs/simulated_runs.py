@@ -18,6 +18,7 @@ import numpy as np
 import ternhost
 from tern.features import Window
 from tern.fixed import ONE
+from tern.wire import LOGISTIC
 from ternhost import datasets
 from ternhost.cli import running
 from ternhost.cli.tree import build_parser
@@ -28,8 +29,11 @@ from ternhost.learn.base import Population, algorithms_of
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.fedsum import FedSum
 from ternhost.learn.infer import Infer
+from ternhost.learn.losses import mean_labels
+from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
+from ternhost.learn.observations import Observation
 from ternhost.learn.optimum import fit, optimum
-from ternhost.learn.parameters import MODELS
+from ternhost.learn.parameters import MODELS, quantise
 from ternhost.learn.training import TrainingPlan
 from ternhost.planning import records
 from ternhost.planning.simulation import (
@@ -53,6 +57,7 @@ FILES_OF_ROWS = {"winter.csv": ("month_cos", 0.8), "evening.csv": ("hour", 0.66)
 ROWS_OF_FILE = 1_000
 WEARERS = 20  # people with a board each, whose windows are protected
 JUDGED_WINDOWS = 600  # of each of them on another day
+DRAWN_RECORDS = 3_000_000  # of all simulated devices that show the bias of clipping
 BOUT = 4  # windows in which a simulated person does the same, as in examples/activity/main.py
 DAY_OF_TRAINING, DAY_OF_JUDGING = 2, 1  # numbers of days, each of which is simulated differently
 
@@ -344,3 +349,75 @@ def of_wearers(count, windows_of_board, epsilon, seed):
         seed=seed,
     )
     return [simulate(FedSGD(options, Population(clients=count), data), seed).figures()]
+
+
+# The bias of clipped mean gradients
+
+
+def bias_of_clipping(records, seed):
+    """Return how clipping moves the mean gradient of devices, and what a fit without noise leaves.
+
+    Devices hold flights of flights-planned. They are asked the first question of `direct`, where the
+    share of late flights is that of the public rows. Clipping moves the mean of their gradients: the
+    figures are its bias and the bound of it, E|v|^2 / 4 R, both as shares of the radius R; the bias
+    as a share of the mean gradient's length; what of it is left by the fitted model; and the AUC and
+    the mean prediction of this model.
+
+    records: of a device.
+    """
+    data = datasets.load("flights-planned")
+    rows = data.features[data.public] / ONE
+    share = (data.labels[data.public] > 0).mean()
+    known = LabelFacts(np.array([share]), (share * (1 - share) / len(rows)) ** 0.5)
+    fitted = MeanGradients(LOGISTIC, rows, known)
+    asked = quantise(fitted.weights).values
+    radius = fitted.radius(asked, records)
+
+    features = data.features[data.training] / ONE
+    labels = data.labels[data.training] > 0
+    residuals = mean_labels(LOGISTIC, features @ asked) - labels
+    gradients = residuals[:, None] * features
+    mean = gradients.mean(axis=0)
+    clipped_mean, squared_length = _clipped_mean(gradients, records, radius, seed)
+
+    # As good as without noise: that of the drawn devices alone.
+    devices = DRAWN_RECORDS // records
+    variance = squared_length / devices / len(mean)
+    fitted.add(Answer(Observation(asked, clipped_mean, variance, radius), records))
+    weights = fitted.fit()
+    predicted = mean_labels(LOGISTIC, rows @ asked) - mean_labels(LOGISTIC, rows @ weights)
+    mean_by_model = predicted @ rows / len(rows)
+
+    length = np.linalg.norm(mean)
+    bias = np.linalg.norm(clipped_mean - mean)
+    return [
+        {
+            "radius": radius,
+            "bias": bias / radius,
+            "bound": squared_length / (4 * radius**2),
+            "relative_bias": bias / length,
+            "left": np.linalg.norm(mean_by_model - mean) / length,
+            "auc": judging.figures(data, LOGISTIC, weights)["auc"],
+            "mean_label": float(fitted.mean_label[0]),
+        }
+    ]
+
+
+def _clipped_mean(gradients, records, radius, seed):
+    """Return the mean of clipped mean gradients, and the mean squared length before clipping.
+
+    gradients: of single records, of which each device holds some at random (n x values).
+    records: how many. radius: the length to which a device clips. seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    devices = DRAWN_RECORDS // records
+    total, total_squared = np.zeros(gradients.shape[1]), 0.0
+    at_once = max(1, 100_000 // records)
+    for start in range(0, devices, at_once):
+        count = min(at_once, devices - start)
+        means = gradients[rng.integers(0, len(gradients), (count, records))].mean(axis=1)
+        squared = np.square(means).sum(axis=1)
+        factors = np.minimum(1, radius / np.sqrt(squared))
+        total += factors @ means
+        total_squared += float(squared.sum())
+    return total / devices, total_squared / devices
