@@ -168,6 +168,7 @@ def planned(setting: Setting) -> list[Row]:
     dataset, model = loaded(setting.files.table)
     if setting.unit == RECORD:
         result = existing.plan(_existing(setting, dataset))
+        curve = result["units"][0]["curve"]
     else:
         options = one_report.Planned(
             epsilon=setting.epsilon,
@@ -178,7 +179,8 @@ def planned(setting: Setting) -> list[Row]:
             workers=1,
         )
         result = one_report.plan(options)
-    last = result["curve"][-1]
+        curve = result["curve"]
+    last = curve[-1]
     row: Row = {}
     for measure, prefix in quality.measures(result):
         for end in ("low", "high"):

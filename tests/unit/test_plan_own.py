@@ -13,7 +13,9 @@ from ternhost import FedSGD, FedSum, datasets
 from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.learn import public
+from ternhost.learn.projections import Split
 from ternhost.planning import records
+from ternhost.planning.existing import Existing
 
 FEW_RUNS = "--runs 2 --workers 1"
 ROWS = 60
@@ -148,6 +150,16 @@ def test_a_fleet_of_the_table_holds_each_record_once(two_classes):
     assert result["held"] == result["distinct"] == result["available"]
 
 
+def test_the_unit_device_of_a_fleet_of_the_table_is_that_of_its_devices(two_classes):
+    """Each of the three homes answers once, about all that it holds."""
+    fleet = Existing(None, FedSum(data=two_classes, by="home", run_epsilon=8))
+    data, model = fleet.loaded
+    one_report = Split(reports=1, epsilon=8_000_000, variance=1.0)
+    learner = fleet.whole_devices(one_report).learner(data, model, seed=1)
+    assert learner.holdings.names == ("h0", "h1", "h2")
+    assert (learner.reports, learner.once) == (3, True)
+
+
 def test_the_schema_names_the_devices_of_a_fleet(tmp_path):
     label = 'categories = ["open", "shut"]'
     table = described(written(tmp_path, ["open", "shut"]), label, extra='device = "home"')
@@ -167,7 +179,7 @@ def test_a_fleet_of_a_column_cannot_have_another_number_of_devices(two_classes, 
 
 
 @pytest.mark.parametrize("option", ["--by", "--time"])
-def test_new_devices_hold_one_record_each_so_that_no_column_tells_whose(two_classes, option, tern):
+def test_new_devices_are_dealt_records_so_that_no_column_tells_whose(two_classes, option, tern):
     words = f"plan --data {two_classes} {option} home --devices 30"
     refused = tern(*words.split(), code=UsageError.exit_code)
     assert option in refused.err
@@ -230,7 +242,7 @@ def test_a_plan_takes_public_rows_in_the_units_of_the_table(two_classes, tmp_pat
     (tmp_path / "rows.csv").write_text("\n".join(lines))
     words = f"--data {two_classes} --devices 4 --records 20 --run-epsilon 8"
     result = planned(f"{words} --public {tmp_path / 'rows.csv'}")
-    assert result["curve_without_rows"]
+    assert result["units"][0]["curve_without_rows"]
 
 
 def test_public_rows_beyond_the_bounds_of_scaled_columns_are_refused(tmp_path):

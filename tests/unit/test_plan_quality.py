@@ -84,9 +84,44 @@ def figures_of_runs(learners, devices, folder, monkeypatch):
 
 def test_a_planned_fleet_learns_what_runs_with_the_same_seeds_learn(fleet, tmp_path, monkeypatch):
     learners = [FedSum(**FLEET, unit="record", seed=seed) for seed in (3, 4)]
-    last = fleet["curve"][-1]
+    last = fleet["units"][0]["curve"][-1]
     expected = figures_of_runs(learners, 5, tmp_path, monkeypatch)
     assert (last["mean"], last["log_loss_mean"]) == pytest.approx(expected)
+
+
+def test_the_unit_device_learns_what_runs_with_the_same_seeds_learn(fleet, tmp_path, monkeypatch):
+    options = {"data": FLEET["data"], "records": FLEET["records"], "epsilon": FLEET["run_epsilon"]}
+    learners = [Direct(**options, seed=seed) for seed in (3, 4)]
+    last = fleet["units"][1]["curve"][-1]
+    expected = figures_of_runs(learners, 5, tmp_path, monkeypatch)
+    assert (last["mean"], last["log_loss_mean"]) == pytest.approx(expected)
+
+
+def test_a_split_budget_learns_what_runs_with_the_same_seeds_learn(tmp_path, monkeypatch):
+    """An epsilon of 12 is best split into two reports of 6: ten of five devices."""
+    options = {"data": FLEET["data"], "records": FLEET["records"]}
+    plan = ternhost.plan(FedSum(**options, run_epsilon=12, seed=3), 5, runs=2, workers=1)
+    learners = [Direct(**options, epsilon=6, reports=10, seed=seed) for seed in (3, 4)]
+    last = plan["units"][1]["curve"][-1]
+    expected = figures_of_runs(learners, 5, tmp_path, monkeypatch)
+    assert (last["mean"], last["log_loss_mean"]) == pytest.approx(expected)
+
+
+def test_a_plan_with_epsilons_has_a_point_of_both_units_for_each():
+    plan = ternhost.plan(FedSum(**FLEET), 5, epsilons=True, runs=2, workers=1)
+    for unit in plan["units"]:
+        assert [row["epsilon"] for row in unit["by_epsilon"]] == [0.5, 1, 2, 4]
+    axes = plan.plot().axes[0]
+    assert [len(curve[0].get_xdata()) for curve in axes.containers] == [4, 4]
+
+
+def test_a_plan_of_a_fleet_has_a_verdict_for_each_unit(fleet):
+    for unit in ("record", "device"):
+        assert sum(line.startswith(f"Unit {unit}:") for line in fleet.lines) == 1
+
+
+def test_a_plan_of_a_fleet_has_both_units_in_its_frame(fleet):
+    assert set(fleet.to_frame()["unit"]) == {"record", "device"}
 
 
 def test_new_devices_learn_what_runs_with_the_same_seeds_learn(new_devices, tmp_path, monkeypatch):
@@ -140,7 +175,8 @@ def test_a_plan_of_two_classes_has_a_panel_for_each_measure(kind, request):
 @pytest.mark.parametrize("kind", ["fleet", "new_devices"])
 def test_a_plan_of_two_classes_has_the_recall_of_the_rarer_class(kind, request):
     plan = request.getfixturevalue(kind)
-    assert 0 < plan["curve"][-1]["recall"] <= 1
+    curves = [unit["curve"] for unit in plan.get("units", [plan])]
+    assert all(0 < curve[-1]["recall"] <= 1 for curve in curves)
 
 
 def test_a_plan_of_several_classes_has_a_log_loss():

@@ -11,6 +11,7 @@ import pytest
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.errors import UsageError
+from ternhost.learn import projections
 from ternhost.planning import one_report as planning
 from ternhost.planning import years as lasting
 from ternhost.planning.simulation import figure_of, sgd, simulate
@@ -86,7 +87,7 @@ def planned_fleet(sample):
 
 
 def test_a_fleet_that_exists_is_planned_by_rounds(planned_fleet):
-    curve = planned_fleet["curve"]
+    curve = planned_fleet["units"][0]["curve"]
     assert [row["rounds"] for row in curve][:5] == [1, 2, 3, 4, 8]
     first, *_, last = [row["mean"] for row in curve]
     assert planned_fleet["baseline"] - 0.2 < first < last
@@ -94,12 +95,88 @@ def test_a_fleet_that_exists_is_planned_by_rounds(planned_fleet):
     assert 300 < planned_fleet["distinct"] <= 360  # nine tenths of 400
 
 
-def test_a_fleet_that_exists_is_planned_beside_no_privacy_and_the_device(planned_fleet):
-    """A record as unit is near no privacy, where the device's is chance."""
-    of_records = planned_fleet["curve"][-1]
-    assert of_records["mean"] > 0.85
+def test_a_fleet_that_exists_is_planned_beside_no_privacy(planned_fleet):
+    """With a record as unit, the model is near the one without privacy."""
+    of_records, _ = planned_fleet["units"]
+    assert of_records["curve"][-1]["mean"] > 0.85
     assert planned_fleet["without_privacy"]["mean"] > 0.95
-    assert planned_fleet["device_unit"]["mean"] < 0.75
+
+
+def test_both_units_of_a_fleet_have_the_same_keys(planned_fleet):
+    of_records, of_device = planned_fleet["units"]
+    assert of_records.keys() == of_device.keys()
+
+
+def test_both_units_of_a_fleet_have_the_same_columns(planned_fleet):
+    of_records, of_device = planned_fleet["units"]
+    assert of_records["curve"][-1].keys() == of_device["curve"][-1].keys()
+
+
+def test_the_unit_device_of_a_fleet_has_no_delta(planned_fleet):
+    assert [unit["delta"] for unit in planned_fleet["units"]] == [1e-6, 0]
+
+
+def test_all_records_of_a_device_are_protected_less_than_one_record(planned_fleet):
+    """60 records with (2, 1e-6) each, by their rho: 60**2 times as much."""
+    of_records, of_device = planned_fleet["units"]
+    rho = sums.rho_of(2, 1e-6)
+    assert of_records["device_epsilon"] == sums.epsilon_of(60**2 * rho, 1e-6)
+    assert of_device["device_epsilon"] == 2
+
+
+def test_a_device_answers_better_about_many_records_than_about_one(tern):
+    words = "plan --data synthetic-logistic --devices 30 --epsilon 4 --runs 4 --workers 1 --json"
+    of_one = json.loads(tern(*words.split()).out)
+    of_many = json.loads(tern(*words.split(), "--records", "100").out)
+    assert of_many["curve"][-1]["low"] > of_one["curve"][-1]["high"]
+
+
+def test_new_devices_with_many_records_are_planned_by_their_number(tern):
+    words = "plan --data synthetic-logistic --devices 5,10 --records 20 --epsilon 4"
+    result = json.loads(tern(*words.split(), "--runs", "2", "--workers", "1", "--json").out)
+    assert [row["devices"] for row in result["curve"]] == [5, 10]
+    assert result["held"] == 200  # the records of 10 devices
+
+
+# The best split of a budget for life
+
+FEATURES = 31
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "reports"), [(1, 1), (4, 1), (8, 1), (12, 2), (16, 2), (24, 4)]
+)
+def test_a_larger_epsilon_is_best_split_into_several_reports(epsilon, reports):
+    assert projections.best_split(epsilon * 1_000_000, FEATURES).reports == reports
+
+
+@pytest.mark.parametrize("epsilon", [4, 10, 20, 40])
+def test_the_best_split_has_the_least_variance_of_all(epsilon):
+    budget = epsilon * 1_000_000
+    best = projections.best_split(budget, FEATURES)
+    variances = [projections.split(budget, FEATURES, k).variance for k in range(1, 11)]
+    assert best.variance == min(variances)
+
+
+@pytest.mark.parametrize("epsilon", [4, 40])
+def test_the_best_split_in_rho_has_the_least_variance_of_all(epsilon):
+    budget = sums.rho_of(epsilon, 1e-6)
+    best = projections.best_split(budget, FEATURES, in_rho=True)
+    variances = []
+    for reports in range(1, 11):
+        variances.append(projections.split(budget, FEATURES, reports, in_rho=True).variance)
+    assert best.variance == min(variances)
+
+
+def test_the_reports_of_a_split_keep_the_budget_in_epsilon():
+    best = projections.best_split(25_000_001, FEATURES)
+    assert best.reports * best.epsilon <= 25_000_001
+
+
+def test_the_reports_of_a_split_keep_the_budget_in_rho():
+    budget = sums.rho_of(40, 1e-6)
+    best = projections.best_split(budget, FEATURES, in_rho=True)
+    assert best.reports * sums.rho_of_pure(best.epsilon) <= budget
 
 
 # Rounds over years
@@ -169,6 +246,9 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
         ("--records 60 --devices 20 --goal .8", "--goal"),
         ("--devices many", "--devices"),
         ("--years 2 --every 1h --records 60", "--records"),
+        ("--devices 20 --epsilon 1 --run-epsilon 4", "--epsilon"),
+        ("--devices 20 --records 60 --epsilon 1 --unit record", "--epsilon"),
+        ("--devices 20000 --records 600 --epsilon 1", "--devices"),
     ],
 )
 def test_options_of_different_kinds_of_plans_are_refused_together(tern, words, option):

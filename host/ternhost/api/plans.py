@@ -15,8 +15,9 @@ from ternhost.learn import fedsum
 from ternhost.learn.designs import BudgetOptions
 from ternhost.learn.learning import ModelOptions
 from ternhost.options import Option, OptionGroup, options_of, shown
-from ternhost.planning import existing, one_report, pictures, years
+from ternhost.planning import existing, one_report, pictures, side_by_side, years
 from ternhost.planning.years import RoundsForYears
+from ternhost.privacy.units import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _GOAL = Option("goal", "", type=float)
 # What a plan for new devices takes of a learner.
 _RECORDS = ("by", "time", "held_out")
-_FROM_LEARNER = ("data", *_RECORDS, "model", "seed", "epsilon")
+_FROM_LEARNER = ("data", *_RECORDS, "records", "model", "seed", "epsilon")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,16 +43,24 @@ class PlanResult(JsonObject):
 
         The columns "mean", "standard_error", "low" and "high" are the mean of the main figure over
         the runs, and its 95 % interval. A single run lies between "run_low" and "run_high" (98 %).
-        The columns of the log-loss are named like these, such as "log_loss_mean".
+        The columns of the log-loss are named like these, such as "log_loss_mean". A fleet that
+        exists has rows for both units of privacy, which the column "unit" names.
         """
-        return frame(self["curve"])
+        if "units" not in self:
+            return frame(self["curve"])
+        rows = []
+        for unit in self["units"]:
+            for row in unit["curve"]:
+                rows.append({"unit": name_of(unit["unit"]), **row})
+        return frame(rows)
 
     def plot(self) -> Figure:
-        """Draw the quality of the model by the number of devices, or of rounds.
+        """Draw the quality of the model by the number of devices, of rounds, or by epsilon.
 
         There is a panel for the main figure, such as the AUC, and one for the log-loss if the model
         has one. A point is the mean of the simulated runs, and its bar the interval in which a
-        single run lies.
+        single run lies. A plan with `epsilons` is drawn by the epsilon of a device's life, for both
+        units of privacy; its bars are standard errors.
         """
         return pictures.figure(self._json)
 
@@ -66,21 +75,25 @@ def plan(
     data: AnyData | None = None,
     rounds: RoundsForYears | None = None,
     goal: float | None = None,
+    epsilons: bool = False,
     runs: int = one_report.RUNS,
     workers: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> PlanResult:
     """Estimate by simulation what devices can learn, as `tern plan` does.
 
-    - learner: `FedSGD` or `Direct`, of which only the records (data, by, time, held_out), model,
-      seed and epsilon count: how good is the model by the number of devices, each of which reports
-      once? Or `FedSum` for a fleet that exists: how good is it after each round?
+    - learner: `FedSGD` or `Direct`, of which only the records (data, by, time, held_out, and their
+      number on a device), model, seed and epsilon count: how good is the model by the number of
+      devices, each of which reports once? Or `FedSum` for a fleet that exists: how good is it, if
+      that protects parts of the records of a device, or the whole device?
     - devices: the numbers to try; of a fleet that exists, its number, which may be left out if
       the data say which device holds which records
     - data: the records, as of `train`; None: the learner's
     - rounds: rounds for years, which each device answers instead of reporting once; the epsilon of
       a report then follows from theirs, and the learner states none
     - goal: an accuracy, AUC or mean squared error whose number of devices is wanted
+    - epsilons: whether a fleet that exists is also simulated with a quarter, half and twice the
+      epsilon, which `plot` then shows
     - runs: for each number of devices; workers: processes, None: one for each core
     - on_progress: called with a line of text after each part of the work
 
@@ -100,20 +113,19 @@ def plan(
         raise UsageError("rounds must be RoundsForYears, such as RoundsForYears(2, '1h')")
     learner = records.replaced(learner, data)
     if isinstance(learner, fedsum.Options):
+        _refuse_of_new_devices(goal, rounds)
         count = None
         if devices is not None:
             count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
-        if goal is not None:
-            raise UsageError("a plan for a fleet that exists has no goal", "leave goal out")
-        if rounds is not None:
-            text = "a plan for a fleet that exists has no rounds for years"
-            raise UsageError(text, "give FedSGD or Direct, or leave rounds out")
         fleet = existing.Existing(count, learner, runs=run_count, workers=workers)
-        result = existing.plan(fleet, tell)
-        return PlanResult(tuple(existing.text_lines(result)), result)
+        result = existing.plan(fleet, tell, epsilons=epsilons)
+        return PlanResult(tuple(side_by_side.text_lines(result)), result)
 
+    if epsilons:
+        text = "only a plan for a fleet that exists has several epsilons"
+        raise UsageError(text, "give FedSum, or leave epsilons out")
     values = _of_learner(learner)
-    numbers_to_try: tuple[int, ...] = one_report.LADDER
+    numbers_to_try = one_report.ladder_of(values["records"])
     if rounds is not None:
         if values["epsilon"] != _default(learner, "epsilon"):
             text = "with rounds for years the epsilon of a report follows from their run_epsilon"
@@ -130,6 +142,15 @@ def plan(
     )
     result = one_report.plan(planned, tell)
     return PlanResult(tuple(one_report.text_lines(result)), result)
+
+
+def _refuse_of_new_devices(goal: float | None, rounds: RoundsForYears | None) -> None:
+    """Raise UsageError for a goal or for rounds, which a fleet that exists does not have."""
+    if goal is not None:
+        raise UsageError("a plan for a fleet that exists has no goal", "leave goal out")
+    if rounds is not None:
+        text = "a plan for a fleet that exists has no rounds for years"
+        raise UsageError(text, "give FedSGD or Direct, or leave rounds out")
 
 
 def _ignore(_message: str) -> None:

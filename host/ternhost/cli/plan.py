@@ -1,8 +1,10 @@
 """`tern plan`: how many devices a model needs, or what the ones that exist can learn.
 
-The estimates are by simulation. There are three kinds of plans: for devices that report once, for
-devices that report for years (--years), and for a fleet that exists, whose devices add up all their
-records in every round (--records and the other options of `_OF_A_FLEET`).
+The estimates are by simulation. There are three kinds of plans: for devices that report once
+(--epsilon, the epsilon of this report), for devices that report for years (--years), and for a fleet
+that exists (--run-epsilon and the other options of `_OF_A_FLEET`), with both units of privacy side by
+side. Only --records goes with two kinds: with --epsilon new devices hold so many records, and
+otherwise a fleet that exists does.
 """
 
 import argparse
@@ -17,17 +19,26 @@ from ternhost.learn.data_options import DataOptions
 from ternhost.learn.fedsum import Options
 from ternhost.learn.parameters import MODELS
 from ternhost.options import flag, options_of, require
-from ternhost.planning import existing, pictures
+from ternhost.planning import existing, pictures, side_by_side
 from ternhost.planning import years as lasting
 from ternhost.planning.existing import Existing
-from ternhost.planning.one_report import LADDER, RUNS, Planned, plan, text_lines
+from ternhost.planning.one_report import (
+    LADDER,
+    LADDER_OF_MANY,
+    RUNS,
+    Planned,
+    ladder_of,
+    plan,
+    text_lines,
+)
 from ternhost.planning.years import RoundsForYears
 from ternhost.terminal import Progress
 
 HEADING = "Learn"  # of tern --help
 
 # Options that only some kinds of plans have.
-_OF_A_FLEET = ("records", "unit", "public")  # each of them asks for a plan of a fleet that exists
+_OF_A_FLEET = ("unit", "public")  # each of them asks for a plan of a fleet that exists
+_RECORDS = ("records",)  # of a fleet that exists, or with --epsilon of new devices
 _OF_A_BUDGET = ("run_epsilon", "delta")  # also with --years
 _OF_ONE_REPORT = ("epsilon", "goal")
 _USUAL_EPSILON = "2"
@@ -35,6 +46,7 @@ _USUAL_EPSILON = "2"
 _SUMMARY = "estimate by simulation how many devices a good model needs, or what yours can learn"
 _EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
     tern plan --data devices:20 --epsilon 2 --goal 0.8
+    tern plan --devices 20,100,300 --records 500 --epsilon 1 --data flights-planned
     tern plan --devices 20 --records 500 --run-epsilon 4 --data sample.csv
     tern plan --data my.csv --by home --run-epsilon 4
     tern plan --years 2 --every 1h --run-epsilon 10"""
@@ -49,7 +61,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--time COLUMN", shown="the schema's, or none")
     add_option(parser, "--held-out SHARE", shown="the schema's, or 0.1", type=float)
     ladders = (
-        f"{LADDER[0]} to {LADDER[-1]}; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}"
+        f"{LADDER[0]} to {LADDER[-1]}; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}; "
+        f"with --epsilon and --records {LADDER_OF_MANY[0]} to {LADDER_OF_MANY[-1]}"
     )
     add_option(parser, "--devices N[,N...]", shown=ladders)
     add_option(parser, "--epsilon E", shown=_USUAL_EPSILON)
@@ -61,12 +74,12 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--plot FILE.png")
 
     text = (
-        "Each device reports noisy sums over all its records in every round. Name one number of "
-        "--devices, or the column --by."
+        "Protects single records, and beside it whole devices. Name one number of --devices, or the\n"
+        "column --by. With --epsilon, --records is the number of records of each new device."
     )
     fleet = parser.add_argument_group("a fleet that exists", text)
     for option in options_of(Options):
-        if option.name in (*_OF_A_FLEET, *_OF_A_BUDGET):
+        if option.name in (*_RECORDS, *_OF_A_FLEET, *_OF_A_BUDGET):
             option.add_to(fleet)
 
     text = "Each device reports in every round; all rounds share --run-epsilon."
@@ -91,13 +104,13 @@ def run(args: argparse.Namespace) -> int:
         canvas.check_place(Path(args.plot))  # raises an error before the long simulation
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
-            result = existing.plan(planned, progress.step)
+            result = existing.plan(planned, progress.step, epsilons=bool(args.plot))
         else:
             result = plan(planned, progress.step)
 
     result["data_findings"] = [finding.summary() for finding in found]
     if isinstance(planned, Existing):
-        lines = existing.text_lines(result)
+        lines = side_by_side.text_lines(result)
     else:
         lines = text_lines(result)
     if args.plot:
@@ -115,18 +128,23 @@ def _check(args: argparse.Namespace) -> None:
     if has_years != has_interval:
         raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
     if has_years:
-        _refuse(args, _OF_A_FLEET, "--years plans for devices with a record each")
+        _refuse(args, (*_RECORDS, *_OF_A_FLEET), "--years plans for devices with a record each")
         _refuse(
             args, ("epsilon",), "with --years the epsilon of a report follows from --run-epsilon"
         )
     elif _is_of_a_fleet(args):
-        _refuse(args, _OF_ONE_REPORT, "a fleet that exists spends --run-epsilon in all its rounds")
+        reason = "a fleet that exists spends --run-epsilon over the life of a device"
+        _refuse(args, _OF_ONE_REPORT, reason)
 
 
 def _is_of_a_fleet(args: argparse.Namespace) -> bool:
     """Return whether the options ask for a plan of a fleet that exists."""
-    named = [name for name in (*_OF_A_FLEET, *_OF_A_BUDGET) if getattr(args, name) is not None]
-    return args.years is None and bool(named)
+    if args.years is not None:
+        return False
+    names = [*_OF_A_FLEET, *_OF_A_BUDGET]
+    if args.epsilon is None:  # with an epsilon of a report, new devices have so many records
+        names += _RECORDS
+    return any(getattr(args, name) is not None for name in names)
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:
@@ -141,7 +159,7 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
     population = {"data": args.data}
     selection = _given(args, ("by", "time", "held_out"))
     if _is_of_a_fleet(args):
-        fleet_options = _given(args, (*_OF_A_FLEET, *_OF_A_BUDGET))
+        fleet_options = _given(args, (*_RECORDS, *_OF_A_FLEET, *_OF_A_BUDGET))
         options = Options(**population, **selection, **fleet_options, model=args.model or "")
         return Existing(
             devices=_only_number_of_devices(args.devices),
@@ -157,9 +175,10 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
     else:
         rounds = None  # each device reports once
         epsilon = args.epsilon or _USUAL_EPSILON
-        device_counts = _device_counts(args.devices, default=LADDER)
+        device_counts = _device_counts(args.devices, default=ladder_of(args.records))
     return Planned(
         epsilon,
+        records=args.records,
         model=args.model,
         goal=args.goal,
         runs=args.runs,
@@ -205,7 +224,10 @@ def _only_number_of_devices(text: str | None) -> int | None:
         return None
     numbers = _device_counts(text, default=())
     if len(numbers) != 1:
-        names = " and ".join(map(flag, (*_OF_A_FLEET, *_OF_A_BUDGET)))
         text = "a plan for a fleet that exists needs one number of --devices"
-        raise UsageError(text, f"such as --devices 20; {names} are about such a fleet")
+        hint = (
+            "such as --devices 20; to plan one answer of each of several numbers of new devices, "
+            "name --epsilon instead of --run-epsilon"
+        )
+        raise UsageError(text, hint)
     return numbers[0]

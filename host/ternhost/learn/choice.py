@@ -152,12 +152,14 @@ def names_device(named: Mapping[str, Any]) -> bool:
     return isinstance(unit, str) and unit == "device"
 
 
-def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
+def suits_direct(model: str, dataset: datasets.Dataset, records: int = 1) -> bool:
     """Tell whether one answer of each device is enough to learn a model of a data set.
 
-    That is so for two classes, if the data set declares public rows.
+    That is so for two classes, if a device has several records, or the data set declares public
+    rows. records: the most records of a device.
     """
-    return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
+    has_two_classes = model == "logistic" and dataset.task == CLASSIFICATION
+    return has_two_classes and (records > 1 or len(dataset.public) > 0)
 
 
 def _most_records(named: Mapping[str, Any]) -> int:

@@ -119,6 +119,7 @@ class Learning(Learner):
     """
 
     trainer: Trainer
+    reserved: Indices | tuple[()] = ()  # positions of records of the data set that no client gets
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Load the data set, and find out the size of the model.
@@ -252,6 +253,7 @@ class Learning(Learner):
         Returns None if the host does not know what clients hold. Raises UsageError if the fleet has
         more clients than there are owners.
         """
+        self.reserved = reserved
         if self.dataset is None or not self._population.knows_records:
             return None
         positions = np.setdiff1d(self.dataset.training, reserved)

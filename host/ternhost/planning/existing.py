@@ -1,39 +1,49 @@
-"""Estimates what a fleet that exists can learn.
+"""Estimates what a fleet that exists can learn, for two units of privacy side by side.
 
-Here the number of devices is fixed, and each holds several records. Privacy protects a unit: a part
-of the records of a device. FedSum is run several times on as many simulated devices. Its model is
-compared with two others: the best one on the same records without privacy, and one that is trained
-from one report of each device that protects all records of the device, at the same epsilon.
+Here the number of devices is fixed, and each holds several records. One unit is a part of these
+records: FedSum adds up noisy sums over many rounds. The other unit is the whole device: each answers
+once, or a few times, about all of its records (`whole_devices`). Both are simulated several times,
+with the same epsilon for the life of a device, and are compared with the best model on the same
+records without privacy.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tern.fixed import MAX_EPSILON
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import Population
+from ternhost.learn.direct import Direct
 from ternhost.learn.fedsum import FedSum, Options
+from ternhost.learn.learning import Learning
 from ternhost.learn.optimum import fit
 from ternhost.learn.parameters import MODELS
+from ternhost.learn.projections import Split, best_split
 from ternhost.learn.training import TrainingPlan
-from ternhost.options import require
-from ternhost.planning import quality, records, table
-from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
+from ternhost.options import flag, require
+from ternhost.planning import quality, records
+from ternhost.planning.cells import Cell, FinishedCells, Row, Tables, run_cells
 from ternhost.planning.one_report import RUNS
-from ternhost.planning.simulation import default, fleet_of, rounds, simulate
+from ternhost.planning.simulation import fleet_of, rounds, simulate
 from ternhost.planning.statistics import grouped, pick
-from ternhost.privacy.base import parse_epsilon
-from ternhost.privacy.units import DEVICE, parse_unit, protected
+from ternhost.planning.whole_devices import WholeDevices, epsilon_text
+from ternhost.privacy import sums
+from ternhost.privacy.base import MICRO, parse_epsilon
+from ternhost.privacy.units import DEVICE, parse_unit
 from ternhost.text import counted
 
 # The model is judged after these rounds, and after the last.
 _JUDGED_ROUNDS = (1, 2, 3, 4, 8, 15, 30, 60, 100)
 _MOST_RECORDS = 10_000_000
 _NO_ROWS = "none"  # of the option --public
+# The epsilons of the picture, as multiples of the one that the user asked for.
+_NEIGHBOURS = (0.25, 0.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -55,15 +65,12 @@ class Existing:
 
     def __post_init__(self) -> None:
         """Raise UsageError for options that make no sense together."""
-        epsilon = self.options.run_epsilon
-        # Raises if it is no epsilon of a report: the report of each device to compare with has it.
-        parse_epsilon(epsilon, option="--run-epsilon")
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         most = _MOST_RECORDS // self.options.most_records
         if self.devices is not None:
             require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
-            hint = f"use a smaller --unit, or leave it out: tern plan --epsilon {epsilon}"
+            hint = "leave --unit out: the plan shows the unit device beside the unit record"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property
@@ -109,6 +116,25 @@ class Existing:
         learner.holdings = learner.deal(data, self.device_count, again=True)
         return learner
 
+    def with_epsilon(self, epsilon: int) -> "Existing":
+        """Return the same fleet with another epsilon of the whole run, in millionths."""
+        return replace(self, options=replace(self.options, run_epsilon=epsilon_text(epsilon)))
+
+    def whole_devices(self, split: Split) -> WholeDevices:
+        """Return the same devices where each report protects all of a device's records.
+
+        split: the reports among which a device divides the budget of its life.
+        """
+        data, _ = self.loaded
+        number_of_records = self.options.records
+        if data.owners is None:
+            number_of_records = self.options.most_records
+        names = ("data", "by", "time", "held_out", "public", "threshold")
+        further = tuple((name, getattr(self.options, name)) for name in names)
+        return WholeDevices(
+            self.device_count, number_of_records, split.epsilon, split.reports, further
+        )
+
 
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
     """Run FedSum once; return how good its model is after each of the judged rounds.
@@ -118,20 +144,29 @@ def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
     """
     learner = existing.learner(seed, public)
     fleet = fleet_of(learner, seed)
+    epsilon = _micro_epsilon(existing)
     rows: list[Row] = []
     for number, _ in enumerate(rounds(learner, fleet), start=1):
         if number in _JUDGED_ROUNDS or learner.done:
-            run = {"public": public, "seed": seed, "rounds": number}
-            rows.append({**run, **quality.of_learner(learner)})
+            run = {"public": public, "epsilon": epsilon, "seed": seed, "rounds": number}
+            rows.append({**run, "reports": number, **quality.of_learner(learner)})
     return rows
 
 
-def _beside(existing: Existing, seed: int) -> list[Row]:
-    """Return how good two models are to compare FedSum with, as one row (`quality.of_model`).
+def _answered(existing: Existing, split: Split, seed: int) -> list[Row]:
+    """Train once from reports that each protect a device; return one row, as those of `_learned`.
 
-    "plain": the best model on the same records without privacy. "device": a model that is trained
-    from one report of each device, which protects all of its records.
+    split: the reports of each device.
     """
+    data, model = existing.loaded
+    learner = existing.whole_devices(split).learner(data, model, seed)
+    simulate(learner, seed)
+    run = {"epsilon": _micro_epsilon(existing), "seed": seed, "rounds": learner.rounds}
+    return [{**run, "reports": split.reports, **quality.of_learner(learner)}]
+
+
+def _without_privacy(existing: Existing, seed: int) -> list[Row]:
+    """Return how good the best model on the same records is, as one row (`quality.of_model`)."""
     data, model = existing.loaded
     fedsum = existing.learner(seed)
     holdings = fedsum.holdings
@@ -141,55 +176,46 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     nothing_held_out = np.zeros(len(held), np.bool_)
     for_training = same_records.divided(nothing_held_out)
     weights = fit(MODELS[model], for_training, TrainingPlan.regularisation)
-    plain = quality.of_model(data, model, weights, fedsum.threshold_of(weights))
+    return [quality.of_model(data, model, weights, fedsum.threshold_of(weights))]
 
-    learner = default(
-        data, existing.device_count, seed, model, epsilon=str(existing.options.run_epsilon)
-    )
-    of_device_unit = simulate(learner, seed).weights
-    threshold = fedsum.threshold_of(of_device_unit)
-    device = quality.of_model(data, model, of_device_unit, threshold)
-    return [{"plain": plain, "device": device}]
+
+def _micro_epsilon(existing: Existing) -> int:
+    """Return the epsilon of the whole run, in millionths."""
+    most = 1000 * MICRO
+    return parse_epsilon(existing.options.run_epsilon, most, "--run-epsilon")
 
 
 def plan(
-    existing: Existing, progress: Callable[[str], None] = lambda message: None
+    existing: Existing,
+    progress: Callable[[str], None] = lambda message: None,
+    *,
+    epsilons: bool = False,
 ) -> dict[str, Any]:
-    """Simulate the fleet several times; return the result for JSON and `text_lines`.
+    """Simulate the fleet several times; return the result for JSON, and for `side_by_side`.
 
-    It has how good the model is after some of the rounds (`quality.of_runs`), and the same of other
-    models to compare it with. progress: called with a line of text after each part of the work.
+    It has an entry for each unit of privacy, with how good the model is (`quality.of_runs`), and
+    the same of other models to compare both with.
+
+    progress: called with a line of text after each part of the work.
+    epsilons: whether to simulate a quarter, half and twice the epsilon, too, with half as many
+        runs, for a picture.
     Raises UsageError.
     """
     data, model = existing.loaded
     options = existing.options
     measure = judging.measure(data)
-    as_asked = str(options.public)
-    learner = existing.learner(options.seed, as_asked)
+    learner = existing.learner(options.seed, str(options.public))
     holdings = learner.holdings
     assert holdings is not None
     has_public_rows = _has_public_rows(learner)
+    splits = _splits(existing, learner)
+    neighbours: list[Existing] = []
+    if epsilons:
+        neighbours = _neighbours(existing, progress)
 
-    common = {"existing": existing}
-    seeds = range(options.seed, options.seed + existing.runs)
-    cells = Cell.for_each_combination(table="beside", work=_beside, common=common, seed=seeds)
-    # With public rows, if there are any, and without. With them there are fewer rounds, so that a
-    # run takes less time.
-    cost_of_run = {as_asked: 5}
-    if has_public_rows:
-        cost_of_run = {as_asked: 1, _NO_ROWS: 5}
-    for public, cost in cost_of_run.items():
-        cells += Cell.for_each_combination(
-            table="learned", work=_learned, common=common, cost=cost, public=[public], seed=seeds
-        )
+    cells = _cells(existing, splits, has_public_rows, neighbours)
     only_in_memory = FinishedCells(None, options={})
     rows = run_cells(cells, only_in_memory, progress, existing.workers)
-
-    without_privacy = [row["plain"] for row in rows["beside"]]
-    device_unit = [row["device"] for row in rows["beside"]]
-    curve_without_rows = None
-    if has_public_rows:
-        curve_without_rows = _curve(pick(rows["learned"], public=_NO_ROWS), measure)
     return {
         "data": options.data,
         "d": data.dimension,
@@ -198,39 +224,255 @@ def plan(
         "records": learner.options.most_records,
         "held": len(holdings.order),
         "distinct": len(np.unique(holdings.order)),
-        "unit": parse_unit(options.unit),
         "run_epsilon": float(options.run_epsilon),
         "delta": float(options.delta),
         "measure": measure,
         **records.facts(data, model),
         "runs": existing.runs,
         **quality.of_reference(quality.of_baseline(data, model), "baseline"),
-        "without_privacy": quality.of_runs(without_privacy, measure),
-        "device_unit": quality.of_runs(device_unit, measure),
-        "curve": _curve(pick(rows["learned"], public=as_asked), measure),
-        "public": _public_rows_in_words(options, has_public_rows),
-        "curve_without_rows": curve_without_rows,
+        "without_privacy": quality.of_runs(rows["without privacy"], measure),
+        "units": [
+            _part_of_records(existing, learner, rows, measure, has_public_rows),
+            _whole_device(existing, learner, rows, measure, splits),
+        ],
     }
 
 
-def _has_public_rows(learner: FedSum) -> bool:
-    """Return whether FedSum reads public rows: those of a file, or records that no device gets."""
-    public = str(learner.options.public)
+def _has_public_rows(learner: Learning) -> bool:
+    """Return whether a learner reads public rows: those of a file, or records that no device gets."""
+    public = str(getattr(learner.options, "public", _NO_ROWS))
     return len(learner.reserved) > 0 or public not in ("", _NO_ROWS)
 
 
-def _public_rows_in_words(options: Options, has_public_rows: bool) -> str | None:
-    """Return which public rows FedSum reads, for people; None for none."""
-    if not has_public_rows:
+def _public_rows_in_words(learner: Learning) -> str | None:
+    """Return which public rows a learner reads, for people; None for none."""
+    if not _has_public_rows(learner):
         return None
-    return str(options.public) or "those that the data declare"
+    text = str(learner.options.public) or "those that the data declare"
+    if learner.name == Direct.name and len(learner.reserved):
+        text += ", whose labels tell the class shares"
+    return text
+
+
+def _splits(existing: Existing, learner: FedSum) -> list[Split]:
+    """Return the reports of a device to try: a single one, and the best split, if it is another.
+
+    learner: FedSum for the same model. Only where devices answer about all of their records there
+    may be more than one report. Raises UsageError for an epsilon that no report can have.
+    """
+    budget = _micro_epsilon(existing)
+    one = Split(reports=1, epsilon=budget, variance=math.nan)
+    if not _can_split(existing, learner):
+        parse_epsilon(existing.options.run_epsilon, option="--run-epsilon")
+        return [one]
+    best = best_split(budget, learner.d)
+    if best.reports == 1:
+        return [best]
+    if budget > MAX_EPSILON:  # no single report can have it
+        return [best]
+    return [one, best]
+
+
+def _can_split(existing: Existing, learner: FedSum) -> bool:
+    """Return whether a device may answer several times. learner: FedSum for the same model."""
+    data, model = existing.loaded
+    any_split = Split(reports=1, epsilon=MICRO, variance=math.nan)
+    learner_class = existing.whole_devices(any_split).learner_class(data, model)
+    return learner_class is Direct and learner.options.most_records > 1
+
+
+def _neighbours(existing: Existing, progress: Callable[[str], None]) -> list[Existing]:
+    """Return the same fleet with a quarter, half and twice the epsilon, for a picture.
+
+    An epsilon at which one of the units has no report is left out. progress: as in `plan`.
+    """
+    neighbours = []
+    for factor in _NEIGHBOURS:
+        other = existing.with_epsilon(round(factor * _micro_epsilon(existing)))
+        try:
+            learner = other.learner(other.options.seed)
+            data, model = other.loaded
+            for split in _best_for_life(other, learner):
+                other.whole_devices(split).learner(data, model, other.options.seed)
+        except UsageError as error:
+            progress(f"the picture has no epsilon {other.options.run_epsilon}: {error}")
+            continue
+        neighbours.append(other)
+    epsilons = ", ".join(str(other.options.run_epsilon) for other in neighbours)
+    progress(f"for the picture, also epsilon {epsilons} with {_few_runs(existing)} runs each")
+    return neighbours
+
+
+def _few_runs(existing: Existing) -> int:
+    """Return how many runs each of the other epsilons of a picture has."""
+    return max(2, existing.runs // 2)
+
+
+def _best_for_life(existing: Existing, learner: FedSum) -> list[Split]:
+    """Return the best of `_splits` alone, in a list."""
+    return _splits(existing, learner)[-1:]
+
+
+def _cells(
+    existing: Existing,
+    splits: Sequence[Split],
+    has_public_rows: bool,
+    neighbours: Sequence[Existing],
+) -> list[Cell]:
+    """Return all simulations of a plan. Parameters as the names in `plan`."""
+    options = existing.options
+    as_asked = str(options.public)
+    seeds = range(options.seed, options.seed + existing.runs)
+    common = {"existing": existing}
+    cells = Cell.for_each_combination(
+        table="without privacy", work=_without_privacy, common=common, seed=seeds
+    )
+    # With public rows, if there are any, and without. With them there are fewer rounds, so that a
+    # run takes less time.
+    cost_of_run = {as_asked: 5}
+    if has_public_rows:
+        cost_of_run = {as_asked: 1, _NO_ROWS: 5}
+    for public, cost in cost_of_run.items():
+        cells += Cell.for_each_combination(
+            table="rounds", work=_learned, common=common, cost=cost, public=[public], seed=seeds
+        )
+    cells += Cell.for_each_combination(
+        table="answers", work=_answered, common=common, split=splits, seed=seeds
+    )
+
+    few_seeds = seeds[: _few_runs(existing)]
+    for other in neighbours:
+        common = {"existing": other}
+        cells += Cell.for_each_combination(
+            table="rounds",
+            work=_learned,
+            common=common,
+            cost=cost_of_run[as_asked],
+            public=[as_asked],
+            seed=few_seeds,
+        )
+        best = _best_for_life(other, other.learner(options.seed))
+        cells += Cell.for_each_combination(
+            table="answers", work=_answered, common=common, split=best, seed=few_seeds
+        )
+    return cells
+
+
+def _part_of_records(
+    existing: Existing, learner: FedSum, rows: Tables, measure: str, has_public_rows: bool
+) -> dict[str, Any]:
+    """Return the part of the result about the unit within a device.
+
+    learner: FedSum for it. rows: of all simulations. measure: that of the figure.
+    """
+    options = existing.options
+    budget = options.budget_in_rho()
+    of_rows = pick(rows["rounds"], public=str(options.public))
+    curve_without_rows = None
+    if has_public_rows:
+        curve_without_rows = _curve(pick(rows["rounds"], public=_NO_ROWS), measure)
+    return {
+        "unit": parse_unit(options.unit),
+        "learner": FedSum.name,
+        "epsilon": float(options.run_epsilon),
+        "delta": float(options.delta),
+        # What the same reports promise about all of a device's records together.
+        "device_epsilon": sums.group(
+            budget, learner.options.units_per_device, float(options.delta)
+        ),
+        "command": _command(existing, FedSum.name, _options_of_sums(existing)),
+        "curve": _curve(pick(of_rows, epsilon=_micro_epsilon(existing)), measure),
+        "curve_without_rows": curve_without_rows,
+        "public": _public_rows_in_words(learner),
+        "by_epsilon": _by_epsilon(of_rows, measure),
+        "splits": [],
+        "split_in_rho": None,
+    }
+
+
+def _whole_device(
+    existing: Existing, learner: FedSum, rows: Tables, measure: str, splits: Sequence[Split]
+) -> dict[str, Any]:
+    """Return the part of the result about the unit device, with the keys of the other unit.
+
+    Its curve has a row for each of the splits, of which the last is the best. Other parameters as of
+    `_part_of_records`.
+    """
+    data, model = existing.loaded
+    epsilon = _micro_epsilon(existing)
+    learner_of_devices = existing.whole_devices(splits[-1]).learner(data, model, seed=1)
+    name = learner_of_devices.name
+    curve = []
+    summaries = []
+    for split in splits:
+        of_split = pick(rows["answers"], epsilon=epsilon, reports=split.reports)
+        curve += _curve(of_split, measure)
+        further = {"epsilon": epsilon_text(split.epsilon)}
+        if split.reports > 1:
+            further["reports"] = str(split.reports * existing.device_count)
+        command = _command(existing, name, further)
+        summaries.append(
+            {
+                "reports": split.reports,
+                "epsilon": split.epsilon / MICRO,
+                "command": command,
+            }
+        )
+    split_in_rho = None
+    if _can_split(existing, learner):
+        best = best_split(existing.options.budget_in_rho(), learner.d, in_rho=True)
+        split_in_rho = {"reports": best.reports, "epsilon": best.epsilon / MICRO}
+    return {
+        "unit": DEVICE,
+        "learner": name,
+        "epsilon": float(existing.options.run_epsilon),
+        "delta": 0.0,
+        "device_epsilon": float(existing.options.run_epsilon),
+        "command": summaries[-1]["command"],
+        "curve": curve,
+        "curve_without_rows": None,
+        "public": _public_rows_in_words(learner_of_devices),
+        "by_epsilon": _by_epsilon(_with_most_reports(rows["answers"]), measure),
+        "splits": summaries,
+        "split_in_rho": split_in_rho,
+    }
+
+
+def _options_of_sums(existing: Existing) -> dict[str, str]:
+    """Return the options of `tern train` that only FedSum has, by name."""
+    options = existing.options
+    return {
+        "unit": str(options.unit),
+        "run_epsilon": str(options.run_epsilon),
+        "delta": str(options.delta),
+    }
+
+
+def _command(existing: Existing, learner: str, further: dict[str, str]) -> str:
+    """Return the command that runs on real devices what was simulated.
+
+    learner: its name. further: its options by name, beside those of the records.
+    """
+    given = existing.options
+    values = {"data": given.data, "by": given.by, "public": str(given.public)}
+    if learner == "fedsgd":
+        del values["public"]
+    data, _ = existing.loaded
+    if given.records is not None or data.owners is None:
+        values["records"] = str(given.most_records)
+    words = f"tern train {learner} --fleet FLEET"
+    for name, value in {**values, **further}.items():
+        if value:
+            words += f" {flag(name)} {value}"
+    return words
 
 
 def _curve(rows: Sequence[Row], measure: str) -> list[Row]:
     """Return how good the models of several runs are after each judged round.
 
-    Each row has the number of rounds, and what `quality.of_runs` returns. rows: those of
-    `_learned`. A run that has ended earlier counts with its last model. measure: that of the figure.
+    Each row has the number of rounds, the number of reports of each device, and what
+    `quality.of_runs` returns. rows: those of `_learned`. A run that has ended earlier counts with
+    its last model. measure: that of the figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
@@ -240,56 +482,29 @@ def _curve(rows: Sequence[Row], measure: str) -> list[Row]:
         for run in runs:
             models_so_far = [row for row in run if row["rounds"] <= number]
             models.append(models_so_far[-1])
-        curve.append({"rounds": number, **quality.of_runs(models, measure)})
+        reports = max(model["reports"] for model in models)
+        curve.append({"rounds": number, "reports": reports, **quality.of_runs(models, measure)})
     return curve
 
 
-def text_lines(result: dict[str, Any]) -> list[str]:
-    """Return the result of `plan` as lines of text: a table by rounds, and what it means."""
-    devices = counted(result["devices"], "device")
-    of_records = counted(result["records"], "record")
-    if result["held"] < result["devices"] * result["records"]:
-        of_records = f"at most {of_records}"
-    judged = counted(result["judged"], "other record")
-    epsilon = f"{result['run_epsilon']:g}"
-    with_rows = ""
-    if result["public"]:
-        with_rows = f"; with public rows ({result['public']})"
-    lines = [
-        f"{result['model']} model of {records.in_words(result['data'])} ({result['d']} features), "
-        f"{devices} of {of_records}, judged on {judged};",
-        f"(epsilon {epsilon}, delta {result['delta']:g}) of the run protects "
-        f"{protected(result['unit'])}{with_rows}:",
-        *table.heading(result, "rounds"),
-    ]
-    for row in result["curve"]:
-        lines.append(table.line_of_runs(result, f"{row['rounds']}", row))
-    if result["curve_without_rows"]:
-        lines.append("  without public rows:")
-        for row in result["curve_without_rows"]:
-            lines.append(table.line_of_runs(result, f"{row['rounds']}", row))
+def _by_epsilon(rows: Sequence[Row], measure: str) -> list[Row]:
+    """Return how good the last models of several runs are, by the epsilon of a device's life.
 
-    held_records = result["held"]
-    same = f"the same {counted(held_records, 'record')}"
-    if result["distinct"] < held_records:
-        same += f" ({result['distinct']:,} different, with replacement)"
-    return [
-        *lines,
-        table.line_of_runs(result, table.WITHOUT_PRIVACY, result["without_privacy"]),
-        table.line_of_runs(result, "unit device", result["device_unit"]),
-        table.line_of_baseline(result),
-        f"  {table.WITHOUT_PRIVACY}: {same}; unit device: one report of each device, epsilon {epsilon}",
-        *table.explanation(result),
-        table.verdict(result, result["curve"][-1]),
-        *_warnings(result),
-        *records.doubts(result),
-    ]
+    Each row has the epsilon, the number of runs, and the rest as of `_curve`. rows: of `_learned`
+    or `_answered`.
+    """
+    by_epsilon = []
+    for (epsilon,), of_epsilon in sorted(grouped(rows, "epsilon").items()):
+        number_of_runs = len(grouped(of_epsilon, "seed"))
+        last = _curve(of_epsilon, measure)[-1]
+        by_epsilon.append({"epsilon": epsilon / MICRO, "runs": number_of_runs, **last})
+    return by_epsilon
 
 
-def _warnings(result: dict[str, Any]) -> list[str]:
-    """Return sentences about what is bad about the models after the last round."""
-    lines = table.warnings(result, result["curve"][-1:], lambda _: "After the last round")
-    if result["curve_without_rows"]:
-        last_row = result["curve_without_rows"][-1:]
-        lines += table.warnings(result, last_row, lambda _: "Without public rows")
-    return lines
+def _with_most_reports(rows: Sequence[Row]) -> list[Row]:
+    """Return, of the rows of each epsilon, those of the split with the most reports, the best one."""
+    best = []
+    for of_epsilon in grouped(rows, "epsilon").values():
+        most = max(row["reports"] for row in of_epsilon)
+        best += pick(of_epsilon, reports=most)
+    return best

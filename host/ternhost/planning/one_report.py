@@ -1,6 +1,7 @@
 """Estimates how many devices a model needs, by runs on simulated fleets of increasing size.
 
-Every device reports once, or in every round for years. A run trains as `tern train` does, with the
+Every device reports once, or in every round for years. It holds one record, or, if it reports once,
+as many as the user says. A run trains as `tern train` does, with the
 algorithm that it chooses and its defaults (in rounds for years: fedsgd), on the records of a data
 set or on synthetic ones. The result is a curve: for each number of devices how good the model is
 (its figure, such as its accuracy), and how much that varies between runs. Both depend on the data.
@@ -13,6 +14,7 @@ from typing import Any
 
 from ternhost import datasets
 from ternhost.datasets import Selection
+from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.datasets.selection import EVERYTHING
 from ternhost.errors import UsageError
 from ternhost.learn import judging
@@ -23,11 +25,15 @@ from ternhost.planning import quality, records, table, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.simulation import default, simulate
 from ternhost.planning.statistics import enough
+from ternhost.planning.whole_devices import WholeDevices
 from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import counted
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
+# The same for devices with several records each, as far as the records are not too many.
+LADDER_OF_MANY = (10, 20, 50, 100, 200, 500, 1_000)
+_MOST_RECORDS = 10_000_000  # of all devices together
 RUNS = 8
 # A model is called useful after this part of the way from the answer that ignores the features to
 # the best model without privacy.
@@ -39,7 +45,8 @@ class Planned:
     """The options of a simulation: the records, the model, and the epsilon of a report.
 
     - epsilon: that of a report, as text
-    - data, selection: the records, as of `records.load`; each device holds one of them
+    - data, selection: the records, as of `records.load`
+    - records: how many of them each device holds; None for one
     - model: the name of the model; None for the one that suits the labels
     - goal: the figure that the user wants to reach, such as an accuracy; None for none
     - devices: the numbers of devices to try
@@ -61,15 +68,23 @@ class Planned:
     workers: int | None = None
     rounds: RoundsForYears | None = None
     selection: Selection = EVERYTHING
+    records: int | None = None
+
+    @property
+    def most_records(self) -> int:
+        """How many records each device holds."""
+        return self.records or 1
 
     def __post_init__(self) -> None:
         """Raise UsageError for numbers that are out of bounds."""
         parse_epsilon(self.epsilon)
+        in_order = 1 <= self.most_records <= MOST_RECORDS
+        require(in_order, "records", f"1 to {MOST_RECORDS}", self.records)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         for option in ("by", "time"):
             if getattr(self.selection, option):
-                text = f"{flag(option)} would change nothing: each new device holds one record"
-                hint = "to plan for the devices of the table, add --run-epsilon; or leave it out"
+                text = f"{flag(option)} would change nothing: new devices are dealt their records"
+                hint = "to plan for the devices of the table, use --run-epsilon; or leave it out"
                 raise UsageError(text, hint)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         least = min(self.devices, default=0)
@@ -77,6 +92,21 @@ class Planned:
         most = max(self.devices)
         must = f"numbers of {MOST_SIMULATED:,} or less"
         require(most <= MOST_SIMULATED, "devices", must, f"{most:,}")
+        if self.most_records > 1:
+            most_devices = _MOST_RECORDS // self.most_records
+            must = f"numbers of {most_devices:,} or less with --records {self.records}"
+            require(most <= most_devices, "devices", must, f"{most:,}")
+            if self.rounds is not None:
+                text = "records would change nothing: rounds for years are for a record each"
+                raise UsageError(text, "leave it out")
+
+
+def ladder_of(number_of_records: int | None) -> tuple[int, ...]:
+    """Return the numbers of devices to try, by the number of records of each; None for one."""
+    if number_of_records is None or number_of_records <= 1:
+        return LADDER
+    most = _MOST_RECORDS // number_of_records
+    return tuple(devices for devices in LADDER_OF_MANY if devices <= most)
 
 
 def _learned(
@@ -92,13 +122,27 @@ def _learned(
     for those of years (`RoundsForYears.fewer_equivalent_reports`); empty if each device reports once.
     """
     data, _ = records.load(planned.data, model, planned.selection)
-    data = data.without_owners()  # each of any number of devices holds one record
+    data = data.without_owners()  # any number of devices is dealt records
     learner: Learning
     if simulated:
         learner = simulated[devices].learner(data, model, devices, seed)
+    elif planned.most_records > 1:
+        learner = _whole_devices(planned, devices).learner(data, model, seed)
     else:
         learner = default(data, devices, seed, model, planned.epsilon)
     return [{"devices": devices, **quality.of_learner(simulate(learner, seed))}]
+
+
+def _whole_devices(planned: Planned, devices: int) -> WholeDevices:
+    """Return so many devices with several records each, whose single report protects them all."""
+    selection = planned.selection
+    further = (("data", planned.data), ("held_out", selection.held_out))
+    return WholeDevices(
+        devices=devices,
+        records=planned.most_records,
+        epsilon=parse_epsilon(planned.epsilon),
+        options=further,
+    )
 
 
 def plan(
@@ -126,7 +170,7 @@ def plan(
     no_features = quality.of_baseline(data, model)
     baseline = no_features["figure"]
     facts = records.facts(data, model)
-    held = max(planned.devices)
+    held = max(planned.devices) * planned.most_records
     # The baseline, which ignores the features, is beaten where even the worse end of the interval
     # is better than it.
     larger_is_better = judging.is_better(measure, 1, 0)
@@ -144,6 +188,7 @@ def plan(
         "data": planned.data,
         "d": data.dimension,
         "devices_of_table": devices_of_table,
+        "records": planned.most_records,
         "model": model,
         "epsilon": float(planned.epsilon),
         "rounds": costs_of_rounds,
@@ -190,7 +235,7 @@ def _curve(
 
     def cost(devices: int, seed: int) -> float:
         """Return the relative duration of a run, which the seed does not change."""
-        simulated_reports = devices
+        simulated_reports = devices * planned.most_records
         if simulated:
             simulated_reports = simulated[devices].count
         return 1e4 + simulated_reports  # a run takes some time even with few reports
@@ -268,7 +313,10 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         )
     # The first lines: what the rounds cost, the model and its data, and the head of the table.
     lines: list[str] = []
-    frequency = "for each new device, which holds one record and reports once"
+    of_records = "one record"
+    if result["records"] > 1:
+        of_records = counted(result["records"], "record")
+    frequency = f"for each new device, which holds {of_records} and reports once"
     if rounds:
         epsilons = sorted({row["simulated"]["epsilon"] for row in curve})
         lines += years.text_lines(rounds, epsilons)

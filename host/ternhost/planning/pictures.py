@@ -1,6 +1,7 @@
-"""Pictures of plans: how good a model is by the number of devices, or by the rounds of a fleet.
+"""Pictures of plans: how good a model is by the number of devices, the rounds, or the epsilon.
 
-A point is the mean of several simulated runs, and its bar the interval in which a single run lies.
+A point is the mean of several simulated runs. Its bar is the interval in which a single run lies, or
+in a picture by epsilon a standard error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ternhost.planning import records
 from ternhost.planning.cells import Row
 from ternhost.planning.quality import baseline_name, measures
 from ternhost.plots.curves import Curve, Panel, draw
-from ternhost.privacy.units import protected
+from ternhost.privacy.units import name_of, protected
 from ternhost.text import counted
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ def figure(result: Mapping[str, Any]) -> Figure:
 
     result: as `planning.one_report.plan` or `planning.existing.plan` returns it.
     """
-    is_of_a_fleet = "device_unit" in result
-    make_panel = _over_rounds if is_of_a_fleet else _over_devices
+    make_panel = _over_devices
+    if "units" in result:  # of a fleet that exists
+        make_panel = _over_rounds
+        if len(result["units"][0]["by_epsilon"]) > 1:
+            make_panel = _over_epsilons
     return draw([make_panel(result, *measure) for measure in measures(result)])
 
 
@@ -74,25 +78,51 @@ def _over_rounds(result: Mapping[str, Any], measure: str, prefix: str) -> Panel:
 
     prefix: that of the names of the measure in the result.
     """
-    last_round = result["curve"][-1]["rounds"]
+    of_records, of_device = result["units"]
+    last_round = of_records["curve"][-1]["rounds"]
 
     # Curves over the rounds: what is protected is a unit of records.
-    curve_name = (
-        f"unit: {protected(result['unit'])}, mean of {result['runs']} runs; bars: a single run"
-    )
-    curves = [_curve(curve_name, result["curve"], "rounds", prefix)]
-    if result["curve_without_rows"]:
+    unit = of_records["unit"]
+    curve_name = f"unit {name_of(unit)}: {protected(unit)}, mean of {result['runs']} runs; bars: a single run"
+    curves = [_curve(curve_name, of_records["curve"], "rounds", prefix)]
+    if of_records["curve_without_rows"]:
         name = "the same, without public rows"
-        curves.append(_curve(name, result["curve_without_rows"], "rounds", prefix))
+        curves.append(_curve(name, of_records["curve_without_rows"], "rounds", prefix))
 
-    # Single points to compare with: whole devices are protected, after one round; no privacy.
-    one_round = {"rounds": 1, **result["device_unit"]}
-    curves.append(_curve("unit: device", [one_round], "rounds", prefix))
-    without_privacy = {"rounds": last_round, **result["without_privacy"]}
+    # Single points to compare with: whole devices are protected; no privacy.
+    curves.append(_curve("unit device", of_device["curve"][-1:], "rounds", prefix))
+    without_privacy = {**result["without_privacy"], "rounds": last_round}
     curves.append(_curve("without privacy", [without_privacy], "rounds", prefix))
 
-    data = records.in_words(result["data"])
-    devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
-    title = f"{data}, {devices}, epsilon {result['run_epsilon']:g} in all"
+    title = f"{_fleet_in_words(result)}, epsilon {result['run_epsilon']:g} in all"
     levels = {baseline_name(result): result[f"{prefix}baseline"]}
     return Panel(title, "rounds", judging.WORDS[measure], curves, log_x=True, lines=levels)
+
+
+def _over_epsilons(result: Mapping[str, Any], measure: str, prefix: str) -> Panel:
+    """Return the picture of a measure over the epsilon of a device's whole life, for both units.
+
+    prefix: that of the names of the measure in the result.
+    """
+    curves = []
+    for unit in result["units"]:
+        name = f"unit {name_of(unit['unit'])}: {protected(unit['unit'])}"
+        if unit["delta"]:
+            name += f" (delta {unit['delta']:g})"
+        mean, error = f"{prefix}mean", f"{prefix}standard_error"
+        curves.append(Curve.of(name, unit["by_epsilon"], "epsilon", mean, error))
+    levels = {
+        "without privacy": result["without_privacy"][f"{prefix}mean"],
+        baseline_name(result): result[f"{prefix}baseline"],
+    }
+    x_name = "epsilon over a device's whole life (bars: standard error of the mean)"
+    title = _fleet_in_words(result)
+    return Panel(title, x_name, judging.WORDS[measure], curves, log_x=True, lines=levels)
+
+
+def _fleet_in_words(result: Mapping[str, Any]) -> str:
+    """Return the data of a plan, and the devices that hold them, for the title of a picture."""
+    data = records.in_words(result["data"])
+    return (
+        f"{data}, {counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
+    )

@@ -97,12 +97,13 @@ def explanation(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def verdict(result: Mapping[str, Any], row: Row) -> str:
+def verdict(result: Mapping[str, Any], row: Row, subject: str = "A run") -> str:
     """Return a sentence that says whether the models of a run are better than no model.
 
     They are compared by their log-loss if they give probabilities, and else by their figure.
 
-    row: the last one of the runs of a plan by rounds, as of `quality.of_runs`.
+    row: the last one of the runs of a plan by rounds, as of `quality.of_runs`. subject: which runs
+    they are, the beginning of the sentence.
     """
     measure, prefix = measures(result)[-1]
     baseline = result[f"{prefix}baseline"]
@@ -118,7 +119,7 @@ def verdict(result: Mapping[str, Any], row: Row) -> str:
     else:
         answer = "noise hides whether this is better than no model"
     return (
-        f"A run has {counted(row['rounds'], 'round')}, after which the {judging.WORDS[measure]} is "
+        f"{subject} has {counted(row['rounds'], 'round')}, after which the {judging.WORDS[measure]} is "
         f"{row[f'{prefix}mean']:.4g}, and that of the {baseline_name(result)} {baseline:.4g}: {answer}."
     )
 

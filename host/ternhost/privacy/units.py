@@ -26,6 +26,12 @@ def parse_unit(unit: str | int) -> int:
     raise UsageError(f"{must}, not {text!r}", "such as 60")
 
 
+def name_of(unit: int) -> str:
+    """Return a unit as users name it with --unit: device, record, or a number of records."""
+    names = {DEVICE: "device", 1: "record"}
+    return names.get(unit, str(unit))
+
+
 def covers(unit_of_report: int, unit: int) -> bool:
     """Whether a report protects `unit` at its price (ledger.md, Unit).
 
