@@ -452,17 +452,19 @@ def toward_server_models():
     rows = []
     for devices in (300, 1_000, 3_000):
         figures = []
-        for toward_server in (True, False):
+        for toward_server, reports in ((True, 20), (True, 1), (False, 1)):
             arguments = (
                 ("data", "flights-planned"),
                 ("devices", devices),
                 ("toward_server", toward_server),
+                ("reports", reports),
             )
             figures.append(Figure(AUC, runs.behind_gateways, arguments))
         rows.append((_thousands(devices), *figures))
     headings = (
         "devices at each of three sites",
         "AUC with `--toward-server 1`, 20 reports of each device",
+        "AUC with `--toward-server 1`, one report of each device",
         "AUC with one report of epsilon 1",
     )
     return LearningTable(headings, tuple(rows), "The trainings of tern papers gateways.")
@@ -490,6 +492,26 @@ def bias_of_clipping():
     return LearningTable(headings, tuple(rows), how)
 
 
+def toward_server_epsilons():
+    rows = []
+    for devices in (300, 1_000, 3_000):
+        figures = []
+        for reports in (20, 1):
+            arguments = (("devices", devices), ("reports", reports))
+            run = runs.epsilons_behind_gateways
+            figures.append(Figure("epsilon", run, arguments, digits=2, is_fixed=True))
+            if reports > 1:
+                figures.append(Figure("local_epsilon", run, arguments, digits=1, is_fixed=True))
+        rows.append((_thousands(devices), *figures))
+    headings = (
+        "devices at each site",
+        "epsilon of each of 20 reports",
+        "epsilon of all 20 reports",
+        "epsilon of a single report",
+    )
+    return LearningTable(headings, tuple(rows), "The epsilons that --toward-server 1 chooses.")
+
+
 TABLES = {
     "demo": demo(),
     "accuracy-by-epsilon": accuracy_by_epsilon(),
@@ -504,6 +526,7 @@ TABLES = {
     "twenty-boards": twenty_boards(),
     "many-records-same-total": many_records_same_total(),
     "toward-server-models": toward_server_models(),
+    "toward-server-epsilons": toward_server_epsilons(),
     "inference": inference(),
     "scores": scores(),
     "activity-accuracy": activity_accuracy(),

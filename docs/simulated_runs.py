@@ -195,27 +195,43 @@ def of_years(data, every, run_epsilon, devices, seed):
 
 
 @cache
-def epsilon_toward_server(devices):
-    """Return the epsilon of a report that --toward-server 1 chooses. devices: of each site."""
+def epsilon_toward_server(devices, reports):
+    """Return the epsilon of a report that --toward-server 1 chooses.
+
+    devices: of each site. reports: how many each device sends.
+    """
     from terngateway import experiment as gateways  # here, as tern works without the package
 
-    return f"{gateways.chosen(devices):.3g}"
+    return f"{gateways.chosen(devices, reports):.3g}"
 
 
-def behind_gateways(data, devices, toward_server, seed):
+def epsilons_behind_gateways(devices, reports, seed):
+    """Return the epsilons of a run with --toward-server 1, of one report and of all of a device.
+
+    devices: of each site. reports: how many each device sends. seed: has no effect.
+    """
+    epsilon = float(epsilon_toward_server(devices, reports))
+    return [{"epsilon": epsilon, "local_epsilon": epsilon * reports}]
+
+
+def behind_gateways(data, devices, toward_server, reports, seed):
     """Train with the devices of three sites; return the figures of the model.
 
     devices: of each site. toward_server: whether epsilon 1 limits what the counts of a site tell,
-    over 20 rounds. Otherwise it is the epsilon of a report, and each device sends one.
+    over all rounds. Otherwise it is the epsilon of a report. reports: how many each device sends: 1,
+    or one in each of 20 rounds.
     """
     from terngateway import experiment as gateways
 
     dataset, model = records.load(data)
     clients = gateways.SITES * devices
-    if toward_server:
-        epsilon = epsilon_toward_server(devices)
-        options = FedSGD.Options(rounds=gateways.ROUNDS, seed=seed, model=model, epsilon=epsilon)
+    if toward_server and reports > 1:
+        epsilon = epsilon_toward_server(devices, reports)
+        options = FedSGD.Options(rounds=reports, seed=seed, model=model, epsilon=epsilon)
         learner = FedSGD(options, Population(clients=clients), dataset)
+    elif toward_server:
+        epsilon = epsilon_toward_server(devices, reports)
+        learner = gateways.all_at_once(dataset, clients, seed, model, epsilon)
     else:
         learner = default(dataset, clients, seed, model, "1")
     return [simulate(learner, seed).figures()]

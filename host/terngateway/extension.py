@@ -9,6 +9,7 @@ from terngateway.options import NAME, GatewayOptions, options_of
 from terngateway.tables import TABLES, GatewayTables
 from ternhost.errors import UsageError
 from ternhost.extensions import Extension, Query, Row, StatementPart, View
+from ternhost.options import names_of
 from ternhost.privacy.units import protected
 
 if TYPE_CHECKING:
@@ -41,11 +42,18 @@ class Gateways(Extension):
         """Return the options about gateways.
 
         If a run sets a bound, but does not say what a report costs, the cost is chosen from the
-        bound. named: all options that the user has named. own: those about gateways.
+        bound. If it does not say either how many reports there shall be, or anything else that only
+        one report of each device or only many rounds have, that is chosen, too. named: all options
+        that the user has named. own: those about gateways.
         """
         has_bound = own.get("toward_server") is not None
         cost_is_named = any(name in named for name in _COST_OPTIONS)
-        return GatewayOptions(**own, chooses_epsilon=has_bound and not cost_is_named)
+        chooses_epsilon = has_bound and not cost_is_named
+        return GatewayOptions(
+            **own,
+            chooses_epsilon=chooses_epsilon,
+            chooses_plan=chooses_epsilon and not _plan_is_named(named),
+        )
 
     def check(self, options: RunOptions) -> None:
         """Raise UsageError for a wrong bound, or a bound of a fleet that has no gateways."""
@@ -65,21 +73,37 @@ class Gateways(Extension):
     ) -> RunOptions:
         """Return the options with the largest epsilon of a report that keeps --toward-server.
 
-        They stay as they are if the run names what a report costs, or sets no such bound. learner:
-        the algorithm of the run. Raises UsageError for an algorithm that protects less than a whole
-        device.
+        Where each device reports once, all report in the same round. If the user leaves it to tern,
+        the options are those of one report or of many rounds, whichever promises the better model.
+        The epsilon stays as it is if the run names what a report costs, and everything does if it
+        sets no such bound. learner: the algorithm of the run. Raises UsageError for an algorithm
+        that protects less than a whole device.
         """
-        from terngateway import planning
+        from terngateway import planning, weighing
+        from ternhost.run.begin import make_learner, population
 
         own = options_of(options)
         protects_devices = not learner.unit  # and not only so many consecutive records
         if own.toward_server is not None and not protects_devices:
             text = f"--toward-server is about whole devices, and {learner.name} protects {protected(learner.unit)}"
             raise UsageError(text, hint="leave it out, or protect devices (--unit device)")
-        if not own.chooses_epsilon:
+        if own.toward_server is None:
             return options
+        if not own.chooses_epsilon:
+            return weighing.all_at_once(options)
         devices = _devices_by_site(fleet, store, is_served=options.schedule is not None)
-        return planning.with_largest_epsilon(options, learner, store, devices)
+        device_count = sum(len(site_devices) for site_devices in devices.values())
+        clients = population(fleet, options.schedule, store, device_count)
+
+        def make(changed: RunOptions) -> Learner:
+            return make_learner(changed, clients)
+
+        if weighing.may_weigh(options, learner, store):
+            return weighing.better_plan(options, make, store, devices)
+        at_once = weighing.all_at_once(options)
+        if at_once is not options:
+            learner = make(at_once)
+        return planning.with_largest_epsilon(at_once, learner, store, devices)
 
     def before_first_round(self, run: Run, driver: Driver) -> list[str]:
         """Return lines on the privacy loss that the counts of each site will have caused in the end.
@@ -187,6 +211,18 @@ class Gateways(Extension):
         from terngateway.statement import EVIDENCE
 
         return EVIDENCE
+
+
+def _plan_is_named(named: Mapping[str, Any]) -> bool:
+    """Whether the user says how often devices report, or names an option of only one such plan.
+
+    named: all options that the user has named.
+    """
+    from ternhost.learn.direct import Direct
+    from ternhost.learn.fedsgd import FedSGD
+
+    of_one_plan = names_of(Direct.Options) ^ names_of(FedSGD.Options)
+    return bool(named.keys() & (of_one_plan | {"reports"}))
 
 
 def is_by_gateways(fleet: Fleet) -> bool:

@@ -20,7 +20,8 @@ class GatewayOptions(OptionGroup):
     """Options of a run about the owner of the server, who sees only the counts of gateways.
 
     chooses_epsilon: whether the epsilon of a report is to be the largest that `toward_server`
-    allows. It is not an option of the command, but follows from the others.
+    allows. chooses_plan: whether tern also chooses between one report of each device and many
+    rounds. Neither is an option of the command: they follow from the others.
     """
 
     toward_server: Number | None = in_privacy(
@@ -35,6 +36,7 @@ class GatewayOptions(OptionGroup):
         metavar="SHARE",
     )
     chooses_epsilon: bool = False
+    chooses_plan: bool = False
 
 
 def options_of(options: RunOptions) -> GatewayOptions:

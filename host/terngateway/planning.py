@@ -169,15 +169,13 @@ def planned_reports(
 
 
 def _share_of_round(learner: Learner, all_devices: int, options: RunOptions) -> float:
-    """Return the share of all devices that one round of this run asks, from 0 to 1.
+    """Return the share of all devices that one question of a round is for, from 0 to 1.
 
-    It follows from the number of reports of the run, if that is given, else from the schedule of a
-    served fleet; without either, a round asks all devices.
+    Of several questions it is the smallest share. It follows from the plan of the learner, else
+    from the schedule of a served fleet; without either, a round asks all devices.
     """
-    if learner.reports is not None:
-        rounds = learner.rounds or 1
-        reports_of_round = learner.reports / rounds
-        return min(1.0, reports_of_round / all_devices)
+    if learner.fewest_asked is not None:
+        return min(1.0, learner.fewest_asked / all_devices)
     if options.schedule:
         return options.schedule.share
     return 1.0

@@ -48,6 +48,20 @@ def test_each_device_is_asked_once_and_a_good_model_is_learned():
     assert learner.figures()["accuracy"] > 0.82
 
 
+@pytest.mark.parametrize("more", [{}, {"public": "none"}, {"records": 5}, {"at_once": True}])
+def test_the_smallest_question_is_for_about_as_many_devices_as_planned(more):
+    learner = begin("direct", **SMALL, **more)
+    planned = learner.fewest_asked
+    sizes = []
+    driver = fleet_of(learner)
+    results = rounds(learner, driver)
+    while not learner.done:
+        for _question, asked in learner.cohorts(driver.devices):
+            sizes.append(len(asked))
+        next(results)
+    assert min(sizes) == pytest.approx(planned, rel=0.2)
+
+
 @pytest.mark.parametrize(("epsilon", "is_clear"), [("8", True), ("0.1", False)])
 def test_the_second_half_is_asked_at_the_model_of_the_first_if_that_is_clear(epsilon, is_clear):
     """`direct` asks every device once. Half of them are asked at the model 0. If their answers

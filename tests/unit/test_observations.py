@@ -203,3 +203,22 @@ def test_a_restored_one_goes_on_exactly_as_it_would_have():
         assert np.array_equal(restored.fit(), whole.fit())
         assert restored.state() == whole.state()
         assert (restored.rows_suit, restored.misfit) == (whole.rows_suit, whole.misfit)
+
+
+def descent_error(noise, rounds):
+    """The expected error of the scores after a descent with this noise in each round."""
+    question = Observation(np.zeros(D), np.zeros(D), noise**2, tau=0.5)
+    return Observations(LOGISTIC, rows(2000)).expected_error_of_descent(question, rounds)
+
+
+def test_a_descent_without_noise_reaches_the_optimum():
+    assert descent_error(noise=0, rounds=500) < 0.01 * descent_error(noise=0, rounds=1)
+
+
+def test_a_descent_under_noise_gains_by_more_rounds():
+    assert descent_error(noise=0.05, rounds=20) < descent_error(noise=0.05, rounds=5)
+
+
+def test_a_descent_of_nothing_but_noise_learns_nothing():
+    variance_before = 4  # of the scores
+    assert descent_error(noise=100, rounds=20) >= variance_before

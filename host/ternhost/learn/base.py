@@ -105,6 +105,16 @@ class Learner:
         """The names of the classes of labels, as of `Dataset`; empty if they have none."""
         return ()
 
+    @property
+    def fewest_asked(self) -> int | None:
+        """About how many clients the smallest question of the run is for; None: nobody knows.
+
+        A question is one of a round, and the classes of devices count as one.
+        """
+        if self.reports is None:
+            return None
+        return self.reports // (self.rounds or 1)
+
     # A run: until `done`, ask `cohorts` and `learn`.
 
     @property

@@ -211,6 +211,8 @@ class Direct(Learning):
         round asks one part.
         """
         assert self.reports is not None
+        if self.options.at_once:
+            return (0, 1)
         if self._public.rows is None and self.options.moments == 0:
             rounds = min(_ROUNDS_WITHOUT_FEATURES, self.reports)
             return tuple(range(rounds + 1))
@@ -223,6 +225,18 @@ class Direct(Learning):
         until_dropped = with_rows[: self._dropped.round + 1]
         one_by_one = range(until_dropped[-1] + 1, parts + 1)
         return (*until_dropped, *one_by_one)
+
+    @property
+    def fewest_asked(self) -> int | None:
+        if self.reports is None:
+            return None
+        ends = [self._asked_by(rounds) for rounds in range(len(self._parts_asked))]
+        of_smallest_round = min(end - start for start, end in itertools.pairwise(ends))
+        feature_share = self._feature_share
+        smaller_share = 1.0  # of the two questions of a round
+        if feature_share > 0:
+            smaller_share = min(feature_share, 1 - feature_share)
+        return int(of_smallest_round * smaller_share)
 
     def _modules(self) -> tuple[str, ...]:
         """Return the modules of the device library that the questions need on boards."""
@@ -255,7 +269,12 @@ class Direct(Learning):
 
     @property
     def _needs_features(self) -> bool:
-        """Whether the check of the public rows needs reports about features in the next round."""
+        """Whether the check of the public rows needs reports about features in the next round.
+
+        Where all devices answer at once, no later round could use what the check finds.
+        """
+        if self.options.at_once:
+            return False
         is_known_well = self._distance is not None and self._distance.is_precise
         return self._is_checking_rows and not is_known_well
 
@@ -301,6 +320,8 @@ class Direct(Learning):
             self._vector_designs.append(projections.design(device_class, self.d))
         self.designs = self._vector_designs
         self._range: int | None = None
+        # Of the model's scores, squared; None: it is not known, for want of public rows.
+        self.expected_error: float | None = None
         if self._public.rows is None:  # nothing is known of how large values are
             return
 
@@ -308,9 +329,10 @@ class Direct(Learning):
         # directions are left. Designs are for a radius of 1, and variances grow with its square.
         variances = [design.variance for design in self._vector_designs]
         variance = _combined_variance(self._vector_designs, variances) * DIRECTION**2
-        least_error = self._error_at(variance / reports, radius=DIRECTION)
+        self.expected_error = self._error_at(variance / reports, radius=DIRECTION)
+        if self.options.at_once:  # the first round is always about whole gradients
+            return
 
-        # Coordinates, clipped to one of several ranges.
         mechanism = MechanismOptions()
         k = mechanism.choose_k(classes, self.d, of_gradients=True)
         designs = []
@@ -319,8 +341,28 @@ class Direct(Learning):
         for range_ in range(1, _NARROWEST + 1):
             variance = self._variance_of_coordinates(designs, range_, self._public.rows) / reports
             error = self._error_at(variance, tau=2.0**-range_)
-            if error < least_error:
-                least_error, self._range, self.designs = error, range_, designs
+            if error < self.expected_error:
+                self.expected_error, self._range, self.designs = error, range_, designs
+
+    def error_of_descent(self, designs: Sequence[ReportDesign], rounds: int, group: int) -> float:
+        """Return the squared error of the model's scores that is expected after a gradient descent.
+
+        It is that of the range to which clipping is the best. Needs public rows.
+
+        designs: the reports of its classes of devices, of the same number of coordinates.
+        rounds: of the descent.
+        group: how many devices report in a round.
+        """
+        assert self._public.rows is not None
+        zeros = np.zeros(self.d)
+        errors = []
+        for range_ in range(1, _NARROWEST + 1):
+            variance = self._variance_of_coordinates(designs, range_, self._public.rows) / group
+            question = Observation(
+                weights=zeros, gradient=zeros, variance=variance, tau=2.0**-range_
+            )
+            errors.append(self._observations.expected_error_of_descent(question, rounds))
+        return min(errors)
 
     def _variance_of_coordinates(
         self, designs: Sequence[ReportDesign], range_: int, rows: Floats

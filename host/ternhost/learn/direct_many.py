@@ -196,6 +196,9 @@ class DirectOfMany(Learning):
         No round asks a device twice.
         """
         assert self.reports is not None
+        is_at_once = self.options.at_once and self.times == 1 and self._labels.is_known
+        if is_at_once:  # else the first rounds have to show the shares of the classes
+            return [0, self.reports]
         parts = list(_PARTS_OF_ROUNDS)
         most_turns_of_pattern = _PARTS // max(parts)
         patterns = -(-self.times // most_turns_of_pattern)
@@ -204,6 +207,12 @@ class DirectOfMany(Learning):
         for part in itertools.accumulate(parts):
             ends.append(self.reports * part // sum(parts))
         return sorted(set(ends))  # without rounds that would ask nobody
+
+    @property
+    def fewest_asked(self) -> int | None:
+        if self.reports is None:
+            return None
+        return min(end - start for start, end in itertools.pairwise(self._ends))
 
     # Questions
 

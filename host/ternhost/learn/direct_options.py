@@ -16,7 +16,12 @@ THEN = ("auto", FedSGD.name, "none")
 
 @dataclass(frozen=True)
 class Options(LearningOptions):
-    """Options of learning from one answer of each device."""
+    """Options of learning from one answer of each device.
+
+    at_once: whether all devices answer in one round, as far as that is possible. It is not an
+    option of the command: an extension may set it, for example to hide each answer among more
+    others.
+    """
 
     reports: int | None = to_learn(
         None,
@@ -41,6 +46,7 @@ class Options(LearningOptions):
         "how the second half of the devices goes on: by descent, or not",
         choices=THEN,
     )
+    at_once: bool = False
 
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or that contradict each other."""

@@ -42,6 +42,8 @@ _WHOLE = 0.6  # of the gradients at a fitted model, the share that is not clippe
 _DOUBT = 2.0  # logarithm of the odds against public rows from which they are left out
 _STEEP = 10.0  # variance of weights, more than any population has
 _TINY = 1e-12  # the least variance, or length
+# Learning rates of a descent, among which the best is found, as shares of the largest stable one.
+_RATES = np.geomspace(0.003, 0.98, 25)
 _FAR = 0.01  # of |mean x / |x||**2, at most 1: the `Distance` from which rows are others
 _SIGNIFICANT = 3.0  # so many standard deviations a distance must be, too
 _MEAN = 0.9  # of |x|**2, the most that may be of the mean x
@@ -380,6 +382,35 @@ class Observations:
         prior_precision = np.eye(len(second_moments)) * np.trace(second_moments) / 4
         posterior_precision = hessian.T @ hessian / noise + prior_precision
         return float(np.trace(np.linalg.solve(posterior_precision, second_moments)))
+
+    def expected_error_of_descent(self, question: Observation, rounds: int) -> float:
+        """Return the squared error of a model's scores that is expected after a gradient descent.
+
+        Scores have a variance of 4 before it, as in `expected_error`. The loss is taken to be
+        quadratic, with the Hessian at weights of 0, and the learning rate to be the best one.
+
+        question: says how devices clip in each round, and how large the noise of the mean gradient
+            of a round is; its gradient is not used.
+        rounds: how many steps are made.
+        """
+        hessian = self._hessian(question, question.weights)
+        second_moment = self._rows.T @ self._rows / len(self._rows)
+        second_moments = np.kron(np.eye(self.classes), second_moment)
+        identity = np.eye(len(second_moments))
+        prior_covariance = identity * 4 / np.trace(second_moments)
+
+        # With steps above 2 / the largest curvature, a descent moves away from the optimum.
+        largest_curvature = float(np.abs(np.linalg.eigvals(hessian)).max())
+        errors = []
+        for rate in _RATES * 2 / max(largest_curvature, _TINY):
+            # A step takes the difference from the optimum to (I - rate H) times itself, plus noise.
+            step = identity - rate * hessian
+            noise = rate**2 * question.variance * identity
+            covariance = prior_covariance  # of the difference of the weights from the optimum
+            for _ in range(rounds):
+                covariance = step @ covariance @ step.T + noise
+            errors.append(float(np.trace(second_moments @ covariance)))
+        return min(errors)
 
     # The rows
 
