@@ -41,6 +41,7 @@ OF_EVERY_COMMAND = {everywhere.JSON, everywhere.QUIET, everywhere.WITH}
 # The pages name these options of other programs.
 OTHERS = {"--dry", "--seeds", "--no-deps", "--target", "--exhaustive", "--check", "--random"}
 OTHERS |= {"--set", "--table", "--write"}  # of python -m foreign
+OTHERS |= {"--homes"}  # of examples/air_quality.py
 
 
 def name(path):
