@@ -370,53 +370,56 @@ def of_wearers(count, windows_of_board, epsilon, seed):
 # The bias of clipped mean gradients
 
 
-def bias_of_clipping(records, seed):
+def bias_of_clipping(records, questions, seed):
     """Return how clipping moves the mean gradient of devices, and what a fit without noise leaves.
 
-    Devices hold flights of flights-planned. They are asked the first question of `direct`, where the
-    share of late flights is that of the public rows. Clipping moves the mean of their gradients: the
-    figures are its bias and the bound of it, E|v|^2 / 4 R, both as shares of the radius R; the bias
-    as a share of the mean gradient's length; what of it is left by the fitted model; and the AUC and
-    the mean prediction of this model.
+    Devices hold flights of flights-planned. They are asked as `direct` asks them, first at the share
+    of late flights that public rows have, then at the model so far. Clipping moves the mean of their
+    gradients: the figures of the first question are its bias and the bound of it, E|v|^2 / 4 R, both
+    as shares of the radius R, and the bias as a share of the mean gradient's length. After the last
+    question they are what the model leaves of the latter, and its AUC and mean prediction.
 
-    records: of a device.
+    records: of a device. questions: how many are asked.
     """
     data = datasets.load("flights-planned")
     rows = data.features[data.public] / ONE
     share = (data.labels[data.public] > 0).mean()
     known = LabelFacts(np.array([share]), (share * (1 - share) / len(rows)) ** 0.5)
     fitted = MeanGradients(LOGISTIC, rows, known)
-    asked = quantise(fitted.weights).values
-    radius = fitted.radius(asked, records)
 
     features = data.features[data.training] / ONE
     labels = data.labels[data.training] > 0
-    residuals = mean_labels(LOGISTIC, features @ asked) - labels
-    gradients = residuals[:, None] * features
-    mean = gradients.mean(axis=0)
-    clipped_mean, squared_length = _clipped_mean(gradients, records, radius, seed)
+    first_weights = quantise(fitted.weights).values
+    figures = {}
+    for question in range(questions):
+        asked = quantise(fitted.weights).values
+        radius = fitted.radius(asked, records)
+        residuals = mean_labels(LOGISTIC, features @ asked) - labels
+        gradients = residuals[:, None] * features
+        drawn_seed = [seed, question]
+        clipped_mean, squared_length = _clipped_mean(gradients, records, radius, drawn_seed)
+        if question == 0:
+            mean = gradients.mean(axis=0)
+            length = np.linalg.norm(mean)
+            bias = np.linalg.norm(clipped_mean - mean)
+            figures["radius"] = radius
+            figures["bias"] = bias / radius
+            figures["bound"] = squared_length / (4 * radius**2)
+            figures["relative_bias"] = bias / length
 
-    # As good as without noise: that of the drawn devices alone.
-    devices = DRAWN_RECORDS // records
-    variance = squared_length / devices / len(mean)
-    fitted.add(Answer(Observation(asked, clipped_mean, variance, radius), records))
-    weights = fitted.fit()
-    predicted = mean_labels(LOGISTIC, rows @ asked) - mean_labels(LOGISTIC, rows @ weights)
+        # As good as without noise: that of the drawn devices alone.
+        devices = DRAWN_RECORDS // records
+        variance = squared_length / devices / len(asked)
+        fitted.add(Answer(Observation(asked, clipped_mean, variance, radius), records))
+        fitted.fit()
+
+    weights = fitted.weights
+    predicted = mean_labels(LOGISTIC, rows @ first_weights) - mean_labels(LOGISTIC, rows @ weights)
     mean_by_model = predicted @ rows / len(rows)
-
-    length = np.linalg.norm(mean)
-    bias = np.linalg.norm(clipped_mean - mean)
-    return [
-        {
-            "radius": radius,
-            "bias": bias / radius,
-            "bound": squared_length / (4 * radius**2),
-            "relative_bias": bias / length,
-            "left": np.linalg.norm(mean_by_model - mean) / length,
-            "auc": judging.figures(data, LOGISTIC, weights)["auc"],
-            "mean_label": float(fitted.mean_label[0]),
-        }
-    ]
+    figures["left"] = np.linalg.norm(mean_by_model - mean) / length
+    figures["auc"] = judging.figures(data, LOGISTIC, weights)["auc"]
+    figures["mean_label"] = float(fitted.mean_label[0])
+    return [figures]
 
 
 def _clipped_mean(gradients, records, radius, seed):

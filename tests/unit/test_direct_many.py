@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from harness import in_process  # noqa: F401, registers inprocess:N
 from simulating import ask, finished, fleet_of, rounds
 
 from tern import card as cards
@@ -17,8 +18,11 @@ from ternhost.errors import UsageError
 from ternhost.learn.base import Population
 from ternhost.learn.direct import Direct, Options
 from ternhost.learn.direct_many import DirectOfMany
-from ternhost.learn.schedule import Schedule
+from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import projection
+from ternhost.run.options import RunOptions
+from ternhost.run.serve import serve
+from ternhost.run.status import Watcher
 
 DATA = synthetic.logistic(12_000, 5, seed=2)  # its optimum is far from 0: the AUC is .98
 RECORDS = 50  # of a device
@@ -377,6 +381,31 @@ def test_a_round_of_a_served_fleet_asks_a_share_of_the_devices():
     learner = begun(clients=None, schedule=Schedule(share=0.25))
     ((_, devices),) = learner.cohorts(range(1, 41))
     assert len(devices) == 10
+
+
+def served(rounds, here):
+    """The result of serving boards with several records each, and how often it asked each device."""
+    learning = Options(data="synthetic-logistic", epsilon="4", records=1_000)
+    schedule = Schedule(rounds=rounds, share=0.5)
+    options = RunOptions("direct", learning, "inprocess:1", Terms(deadline=60.0), schedule)
+    with serve(options, store="s.sqlite", watcher=Watcher()) as run:
+        result = run.run()
+        times_asked = Counter()
+        for of_round in run.store.rounds():
+            for cohort in of_round.cohorts:
+                times_asked.update(cohort.devices)
+    return result, times_asked
+
+
+def test_boards_that_are_served_answer_once(here):
+    result, times_asked = served(2, here)
+    assert set(times_asked.values()) == {1}
+    assert result["reports"] == len(times_asked) > 1
+
+
+def test_the_result_of_a_served_fleet_says_how_many_records_a_board_holds(here):
+    result, _ = served(1, here)
+    assert result["records"] == 1_000
 
 
 # Options that need devices with one record

@@ -143,6 +143,18 @@ def test_a_share_that_nobody_knows_makes_the_radius_larger():
     assert unknown.radius(unknown.weights, 500) > 3 * known.radius(known.weights, 500)
 
 
+def test_answers_of_mere_noise_do_not_make_the_radius_longer_than_the_gradient_of_a_record():
+    """After them the prior leaves room for any weights. The longest gradient is that of a record."""
+    rows = made_up(31)
+    fit = fit_of(rows)
+    radius = fit.radius(fit.weights, RECORDS)
+    noise = np.random.default_rng(5).normal(0, 100 * radius, 31)
+    fit.add(answer(noise, fit.weights, radius, (100 * radius) ** 2))
+    fit.fit()
+    longest = np.linalg.norm(rows, axis=1).max()
+    assert fit.radius(fit.weights, RECORDS) < longest
+
+
 @pytest.mark.parametrize("share", [0.001, 0.999])
 def test_the_radius_of_a_rare_class_is_short(share):
     rare = fit_of(labels=LabelFacts(np.array([share]), 1e-6))

@@ -155,9 +155,13 @@ class MeanGradients:
         """
         moments = self._moments(weights, self.weights)
         curvature = moments.curvature
-        unknown = np.trace(curvature @ self._covariance @ curvature.T)
-        squared = np.trace(moments.covariance) / records + moments.mean @ moments.mean + unknown
-        return math.sqrt(max(float(squared), _TINY))
+        unknown = float(np.trace(curvature @ self._covariance @ curvature.T))
+        noise = float(np.trace(moments.covariance))  # of the gradient of one record
+        systematic = float(moments.mean @ moments.mean)
+        # After answers that tell hardly anything, the optimum may seem to be anywhere. But a mean is
+        # no longer than the gradient of a single record, in the mean square.
+        squared = min(noise / records + systematic + unknown, noise + systematic)
+        return math.sqrt(max(squared, _TINY))
 
     def _first_covariance(self) -> Floats:
         """Return what is not known of the weights before any answer: those of the constant."""
