@@ -496,6 +496,24 @@ def bias_of_clipping():
     return LearningTable(headings, tuple(rows), how)
 
 
+def toward_server_others():
+    rows = []
+    for data, name in (("synthetic-logistic", ACCURACY), ("flights", AUC)):
+        figures = []
+        for reports in (20, 1):
+            arguments = (
+                ("data", data),
+                ("devices", 1_000),
+                ("toward_server", True),
+                ("reports", reports),
+            )
+            figures.append(Figure(name, runs.behind_gateways, arguments))
+        words = {ACCURACY: "accuracy", AUC: "AUC"}
+        rows.append((data, words[name], *figures))
+    headings = ("data set", "figure", "20 reports of each device", "one report of each device")
+    return LearningTable(headings, tuple(rows), "With 1,000 devices at each of three sites.")
+
+
 def toward_server_epsilons():
     rows = []
     for devices in (300, 1_000, 3_000):
@@ -531,6 +549,7 @@ TABLES = {
     "many-records-same-total": many_records_same_total(),
     "toward-server-models": toward_server_models(),
     "toward-server-epsilons": toward_server_epsilons(),
+    "toward-server-others": toward_server_others(),
     "inference": inference(),
     "scores": scores(),
     "activity-accuracy": activity_accuracy(),

@@ -177,3 +177,12 @@ def test_gateways_draw_the_groups_of_a_run_that_reckons_with_dishonest_devices(h
         assert DEAL in [kind_of(payload) for payload in started["north"].asked]
     assert (result["rounds"], result["reports"]) == (5, 300)
     assert 0 < result["toward_server"]["north"]["epsilon"] <= 3
+
+
+@pytest.mark.slow
+def test_one_report_of_each_device_keeps_the_bound_in_a_whole_run(here, tern):
+    """Nothing but the bound is named, and one report promises the better model."""
+    with gateways(Path("sites"), CROWD):
+        result = tern(*TRAIN, "--toward-server", "1").json
+    assert (result["algorithm"], result["rounds"], result["reports"]) == ("direct", 1, 40)
+    assert 0 < result["toward_server"]["north"]["epsilon"] <= 1

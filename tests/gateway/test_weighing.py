@@ -13,6 +13,7 @@ from ternhost.count.rounds import StoredCohort
 from ternhost.errors import RefusedError
 from ternhost.learn.base import Population, algorithms_of
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.run.begin import make_learner
 from ternhost.run.options import RunOptions
@@ -167,3 +168,13 @@ def test_what_the_rounds_of_one_report_ask_keeps_the_bound_that_was_planned(site
     reports = reports_of(cohorts, groups)
     disclosed = Disclosures().with_reports([(kind, devices, 1) for kind, devices in reports])
     assert Bound(MICRO).keeps(disclosed)
+
+
+def test_the_plan_of_one_report_says_what_it_discloses_among_all_devices(site):
+    learner = make(weighing.all_at_once(options_of("direct", epsilon="0.9")))
+    planned = planning.epsilons_after_run(learner, {"north": IDS}, site, options_of())
+
+    cost = learner.designs[0].cost
+    report = ReportKind(cost).among(DEVICES)
+    loss = Disclosures().with_reports([(report, IDS, 1)]).largest_loss(delta=1e-6)
+    assert planned == {"north": loss.epsilon}
