@@ -10,6 +10,7 @@ from ternhost.learn.data_options import DataOptions
 from ternhost.learn.record_bound import bound_on_records
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, names_of
+from ternhost.privacy import projection
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
 _ONCE = "one answer of each device (tern train direct)"
@@ -156,10 +157,11 @@ def suits_direct(model: str, dataset: datasets.Dataset, records: int = 1) -> boo
     """Tell whether one answer of each device is enough to learn a model of a data set.
 
     That is so for two classes, if a device has several records, or the data set declares public
-    rows. records: the most records of a device.
+    rows, and if one symbol can stand for a gradient. records: the most records of a device.
     """
     has_two_classes = model == "logistic" and dataset.task == CLASSIFICATION
-    return has_two_classes and (records > 1 or len(dataset.public) > 0)
+    knows_enough = records > 1 or len(dataset.public) > 0
+    return has_two_classes and knows_enough and dataset.dimension <= projection.MOST_VALUES
 
 
 def _most_records(named: Mapping[str, Any]) -> int:

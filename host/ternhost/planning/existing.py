@@ -454,7 +454,13 @@ def _command(existing: Existing, learner: str, further: dict[str, str]) -> str:
     learner: its name. further: its options by name, beside those of the records.
     """
     given = existing.options
-    values = {"data": given.data, "by": given.by, "public": str(given.public)}
+    values = {
+        "data": given.data,
+        "by": given.by,
+        "time": given.time,
+        "model": given.model,
+        "public": str(given.public),
+    }
     if learner == "fedsgd":
         del values["public"]
     data, _ = existing.loaded

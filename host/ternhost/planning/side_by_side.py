@@ -134,12 +134,12 @@ def _split_lines(result: _Result) -> list[str]:
     budget = f"epsilon {of_device['epsilon']:g}"
     lines = []
     if of_device["split_in_rho"] is not None:
-        reports = "one report of each device"
+        reports = "a single report with all of it"
         if best["reports"] > 1:
-            reports = (
-                f"{best['reports']} reports of each device, with epsilon {best['epsilon']:g} each,"
-            )
-        lines.append(f"For {budget} over a device's life, {reports} should tell most.")
+            reports = f"{best['reports']} reports with epsilon {best['epsilon']:g} each"
+        lines.append(
+            f"Of all ways to divide {budget} among the reports of a device, {reports} should tell most."
+        )
         in_rho = of_device["split_in_rho"]
         lines.append(
             f"If a device's ledger adds up rho (--budget {of_device['epsilon']:g} --delta "
