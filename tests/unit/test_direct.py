@@ -272,7 +272,11 @@ def algorithm_chosen_for(named, **how):
         ({"records": 500}, "direct", "up to 500"),
         ({"records": 500, "public": "none"}, "direct", "up to 500"),
         ({"records": 1, "public": "none"}, "fedsgd", "no public rows"),
-        ({"records": 500, "data": "diabetes"}, "fedsgd", "two classes"),
+        ({"records": 10, "data": "diabetes"}, "direct", "up to 10"),
+        ({"records": 10, "data": "iris", "model": "softmax"}, "direct", "up to 10"),
+        ({"records": 10, "data": "digits", "model": "softmax"}, "fedsgd", "at most 128 weights"),
+        ({"records": 10, "data": "devices:20:7"}, "fedsgd", "at most 128 weights"),
+        ({"records": 10, "model": "svm"}, "fedsgd", "svm"),
         ({"records": 500, "group": 10}, "fedsgd", "--group"),
     ],
 )

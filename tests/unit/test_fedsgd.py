@@ -83,8 +83,18 @@ PLANS = pytest.mark.parametrize(
         (3, {"rounds": 4}, Plan(reports=12, group=3, rounds=4, times=4)),
         (300, {"reports": 301, "group": 200}, Plan(301, group=200, rounds=2, times=2)),
         (300, {"reports": 100, "group": 20}, Plan(100, group=20, rounds=5, times=1)),
+        (300, {"records": 50}, Plan(300, group=15, rounds=20, times=1)),
+        (18_000, {"records": 50}, Plan(18_000, group=500, rounds=36, times=1)),
     ],
-    ids=["defaults", "one device", "three devices", "one more than all", "a third"],
+    ids=[
+        "defaults",
+        "one device",
+        "three devices",
+        "one more than all",
+        "a third",
+        "several records",
+        "several records of many",
+    ],
 )
 
 

@@ -92,3 +92,44 @@ def test_the_estimate_equals_the_gradient_at_any_range(range_):
     last = algorithm.last_gradient
     covered = (np.array(last["low"]) <= truth) & (truth <= np.array(last["high"]))
     assert covered.sum() >= 4  # of six 95 % intervals
+
+
+# Means of several records
+
+
+def ranges_of_means(records):
+    reported = ReportedValues(
+        wire.LOGISTIC, 26, 1, rounds=20, reported=300, variance=10.0, records=records
+    )
+    return Ranges(reported)
+
+
+def test_means_of_many_records_begin_at_a_narrower_range():
+    assert ranges_of_means(500).exponent > ranges_of_means(1).exponent
+
+
+def test_means_of_more_records_are_expected_to_be_smaller():
+    sizes = [ranges_of_means(records).mean_size for records in (1, 2, 10, 500)]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_means_of_many_records_are_no_narrower_than_what_records_have_in_common():
+    """However many they are, a mean keeps a part of the size of a record."""
+    assert ranges_of_means(100_000).mean_size > ranges_of_means(1).mean_size / 10
+
+
+def test_clipping_leaves_no_skew_in_means_of_many_records():
+    assert ranges_of_means(500).skew(np.array([1.0, 0.0]), 0.25) == 0
+
+
+def test_batches_of_one_record_have_the_range_of_single_records():
+    of_one = begin("fedsgd", 50, records=20, batch=1, epsilon="4")
+    single = begin("fedsgd", 50, epsilon="4")
+    assert of_one._ranges.mean_size == single._ranges.mean_size
+
+
+def test_a_report_of_much_noise_hardly_moves_the_expected_size_of_means():
+    learner = begin("fedsgd", 20, records=100, epsilon="0.5")
+    expected = learner._ranges.mean_size
+    next(rounds(learner, fleet_of(learner)))
+    assert learner._ranges.mean_size == pytest.approx(expected, rel=0.5)

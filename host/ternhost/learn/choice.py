@@ -7,6 +7,7 @@ from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, Selection
 from ternhost.learn.base import Learner
 from ternhost.learn.data_options import DataOptions
+from ternhost.learn.parameters import SUITED
 from ternhost.learn.record_bound import bound_on_records
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, names_of
@@ -15,7 +16,7 @@ from ternhost.privacy import projection
 _DIRECT, _FEDSGD = "direct", "fedsgd"
 _ONCE = "one answer of each device (tern train direct)"
 _ROUNDS = "many rounds (tern train fedsgd)"
-_TWO_CLASSES = ": one answer of each device is for two classes (--model logistic)"
+_TWO_CLASSES = ": one answer about one record of each device is for two classes (--model logistic)"
 
 
 class Chosen(NamedTuple):
@@ -80,12 +81,14 @@ def _direct_or_fedsgd(
         obstacle = f": {flag(min(only_fedsgd))} is an option of it"
     elif not made and not only_direct:
         obstacle = "; boards with the module projection can do with one answer: tern train direct"
-    elif not _has_two_classes(named):
-        obstacle = _TWO_CLASSES
-    elif not only_direct:
+    else:
         most_records = _most_records(named)
         # One answer about the mean of many records tells far more than about a single record.
-        if most_records <= 1:
+        if most_records > 1:
+            obstacle = _unsuited_to_means(named)
+        elif not _has_two_classes(named):
+            obstacle = _TWO_CLASSES
+        elif not only_direct:
             obstacle = _missing_rows(named)
 
     if obstacle:
@@ -172,10 +175,9 @@ def _most_records(named: Mapping[str, Any]) -> int:
     records = named.get("records")
     if isinstance(records, int):
         return records
-    name = _data(named)
-    if datasets.on_devices.parse(name) is not None:
+    if datasets.on_devices.parse(_data(named)) is not None:
         return 1
-    data = datasets.load(name, selection=_selection(named))
+    data = _load(named)
     return max(1, bound_on_records(data, data.training, named=None))
 
 
@@ -183,11 +185,34 @@ def _has_two_classes(named: Mapping[str, Any]) -> bool:
     """Tell whether the options that the user named imply a model of two classes."""
     if named.get("model") not in (None, "", "logistic"):
         return False
-    data = _data(named)
-    on_devices = datasets.on_devices.parse(data)
+    return _task(named) == CLASSIFICATION
+
+
+def _unsuited_to_means(named: Mapping[str, Any]) -> str | None:
+    """Say why no model follows from one mean gradient of each device, as the end of a sentence.
+
+    Returns None if one does.
+
+    named: the options that the user named, by name.
+    """
+    model = _model(named)
+    if model == "svm":
+        return ": one answer of each device cannot train an svm"
+    on_devices = datasets.on_devices.parse(_data(named))
     if on_devices is not None:
-        return on_devices.classes is None
-    return datasets.task_of(data, _selection(named)) == CLASSIFICATION
+        features, classes = on_devices.features, on_devices.classes or 1
+    else:
+        data = _load(named)
+        features, classes = data.dimension, len(data.classes)
+    weights = features
+    if model == "softmax":
+        weights = features * classes
+    if weights > projection.MOST_VALUES:
+        return (
+            f": one answer of each device tells of at most {projection.MOST_VALUES} weights, and "
+            f"the model has {weights:,}"
+        )
+    return None
 
 
 def _missing_rows(named: Mapping[str, Any]) -> str | None:
@@ -213,6 +238,25 @@ def _data(named: Mapping[str, Any]) -> str:
     """Return what the devices hold: as named, or the default."""
     data: str = named.get("data", "flights")
     return data
+
+
+def _task(named: Mapping[str, Any]) -> str:
+    """Return what suits the labels of the named data, such as CLASSIFICATION."""
+    on_devices = datasets.on_devices.parse(_data(named))
+    if on_devices is not None:
+        return on_devices.task
+    return datasets.task_of(_data(named), _selection(named))
+
+
+def _model(named: Mapping[str, Any]) -> str:
+    """Return the name of the model to train: as named, else the one that suits the labels."""
+    return named.get("model") or SUITED[_task(named)]
+
+
+def _load(named: Mapping[str, Any]) -> datasets.Dataset:
+    """Load the named data for the model to train. Raises UsageError."""
+    has_class_numbers = _model(named) == "softmax"
+    return datasets.load(_data(named), classes=has_class_numbers, selection=_selection(named))
 
 
 def _selection(named: Mapping[str, Any]) -> Selection:

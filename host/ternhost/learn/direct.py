@@ -88,7 +88,7 @@ class Direct(Learning):
     """
 
     name = "direct"
-    about = "one answer of each device; for two classes"
+    about = "one answer of each device; for two classes, or many records"
     example = "--reports 20000"
     Options: ClassVar[Any] = Options
     once = True
@@ -108,10 +108,8 @@ class Direct(Learning):
         """
         super().__init__(options, population, data)
         if self.model != "logistic":
-            hint = "use 'tern train fedsgd', or --model logistic"
-            raise UsageError(
-                f"a {self.model} model cannot be learned from one answer of each device", hint
-            )
+            text = f"a {self.model} model cannot be learned from one record of each device, once"
+            raise UsageError(text, "use 'tern train fedsgd', --model logistic, or --records")
         if options.share_of_positives is not None:
             text = "--share-of-positives is for devices with several records, and these have one"
             raise UsageError(text, "add --records, or leave it out")

@@ -43,7 +43,6 @@ _PARTS = sum(_PARTS_OF_ROUNDS)
 _LABELS_OF_NAMED_SHARE = 625  # a share that the user names is as certain as that of so many labels
 _LEAST_VARIANCE = 1e-4  # of labels that are numbers
 _DOUBT = 3.0  # logarithm of the odds against public rows from which made-up rows take their place
-_NUMBERS_VARIANCE = 1 / 3  # of labels that are numbers, if nothing is known: uniform in [-1, 1]
 _CLASS_FACTOR = 2.0  # by which numbers of records differ between classes of devices
 
 
@@ -67,7 +66,8 @@ class DirectOfMany(Learning):
         options: the `Options` of one answer of each device, with `records`.
         population: the devices that can be asked.
         data: the data set to learn from, instead of the one that the options name.
-        Raises UsageError for options of devices with one record, or for an SVM.
+        Raises UsageError for options of devices with one record, for an SVM, or for a model of more weights
+            than an answer can tell of.
         """
         super().__init__(options, population, data)
         self._named_records = options.records  # None: the data say which device has how many
@@ -99,6 +99,12 @@ class DirectOfMany(Learning):
         if self.model == "svm":
             text = "an svm cannot be learned from mean gradients: its loss has a corner"
             raise UsageError(text, "use 'tern train fedsgd', or --model logistic")
+        if self.d > projection.MOST_VALUES:
+            text = (
+                f"one answer of each device tells of at most {projection.MOST_VALUES} weights, and "
+                f"the model has {self.d:,}"
+            )
+            raise UsageError(text, "use 'tern train fedsgd', or fewer features or classes")
         if options.moments is not None:
             text = "--moments is for devices with one record, and these have several"
             raise UsageError(text, "leave it out, or name --records 1")
@@ -138,7 +144,7 @@ class DirectOfMany(Learning):
     def _unknown_labels(self) -> LabelFacts:
         """Return the facts of labels of which nothing is known."""
         if self.model == "linear":
-            return LabelFacts(np.zeros(1), None, _NUMBERS_VARIANCE)
+            return LabelFacts(np.zeros(1), None)
         return LabelFacts(np.full(self.classes, 1 / max(2, self.classes)), None)
 
     def _public_labels(self) -> Floats | None:

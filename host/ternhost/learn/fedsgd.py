@@ -37,6 +37,7 @@ _REPORTS = 20_000
 _GROUP = 500
 _UNLIMITED = 10**9  # the most devices or rounds where the number of reports is not named
 _ROUNDS = 100  # of a run with more reports than that many groups
+_ROUNDS_OF_MEANS = 20  # at least, where devices hold several records
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class GroupOptions(LearningOptions):
         0,
         "number of devices that a round asks",
         metavar="N",
-        shown=f"{_GROUP}, or a hundredth of the reports",
+        shown=f"{_GROUP}, or a hundredth of the reports; with --records at most a twentieth",
     )
     rounds: int | None = to_learn(
         None,
@@ -95,6 +96,8 @@ class GroupOptions(LearningOptions):
             group = self.group
         else:
             group = max(_GROUP, _ceil(reports, _ROUNDS))
+            if self.most_records > 1:  # fewer devices tell enough for a step
+                group = min(group, _ceil(reports, _ROUNDS_OF_MEANS))
         group = min(group, reports)
         if devices:
             group = min(group, devices)
@@ -246,6 +249,7 @@ class FedSGD(Learning):
             rounds=horizon,
             reported=report_count * coordinates,
             variance=variance,
+            records=self._records_in_mean,
         )
         fixed_range = ranges.parse(options.clip)
         self._ranges = Ranges(reported, fixed_range)
@@ -272,6 +276,12 @@ class FedSGD(Learning):
             gives_up=schedule is None,
         )
         self.trainer = Trainer(plan)
+
+    @property
+    def _records_in_mean(self) -> int:
+        """Of how many records a reported gradient is the mean, at most: all of a device, or a batch."""
+        batch: int = self.options.batch  # 0: all
+        return min(batch or self.records_per_device, self.records_per_device)
 
     def begin_at(self, weights: Floats) -> None:
         """Begin the training at these weights (d) instead of 0."""

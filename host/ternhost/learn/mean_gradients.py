@@ -11,6 +11,10 @@ equation of w, which is solved by Gauss-Newton steps.
 
 The prior of w is normal. Nobody knows its scale, nor whether features that vary little have larger
 weights. So several priors are weighted by their evidence (Hoeting et al., Statist. Sci. 14, 1999).
+
+Where labels are numbers, the length of a gradient depends on their variance. If nobody knows it,
+several variances are weighted by their evidence, too: answers that were clipped to different radii
+agree on the weights only for the right one.
 """
 
 import math
@@ -42,6 +46,10 @@ _LEAST_VARIANCE = 1e-3  # of a direction of features, as a share of the largest
 _CONSTANT_VARIANCE = 25.0  # of the constant's weight, where the shares of the classes are known
 # The same where they are not: it covers shares from a twentieth to nineteen twentieths.
 _UNKNOWN_CONSTANT_VARIANCE = 2.25
+_UNKNOWN_MEAN_VARIANCE = 1 / 3  # of the mean of labels that are numbers: uniform in [-1, 1]
+# Variances of labels that are numbers, where it is unknown. The largest is that of a uniform label.
+_VARIANCES: tuple[float, ...] = tuple(4.0**-power / 3 for power in range(4))
+_LEAST_UNEXPLAINED = 0.05  # of the variance of labels that are numbers
 _TINY = 1e-12  # the least length, or variance
 
 
@@ -51,12 +59,12 @@ class LabelFacts:
 
     - mean: the mean label of each class (classes): its share, or the mean of numbers
     - deviation: the standard deviation of that knowledge; None: `mean` is just a guess
-    - variance: of a label that is a number, for linear regression
+    - variance: of a label that is a number, for linear regression; None: it is unknown
     """
 
     mean: Floats
     deviation: float | None
-    variance: float = 0.0
+    variance: float | None = None
 
     @property
     def is_known(self) -> bool:
@@ -139,6 +147,14 @@ class MeanGradients:
         first = np.zeros((self._classes, self._features))
         first[:, 0] = labels.constants(model)
         self._first = first.ravel()  # the weights of the first question (d)
+        # Labels that are numbers may have one of several variances, each with a fit of its own.
+        self._variances: tuple[float, ...] = (0.0,)
+        if model == LINEAR:
+            self._variances = _VARIANCES
+            if labels.variance is not None:
+                self._variances = (labels.variance,)
+        self._variance = _geometric_mean(self._variances)  # as far as known
+        self._weights_by_variance = np.tile(self._first, (len(self._variances), 1))
         self.weights: Floats = self._first  # of the last fit (d)
         self._prior_shapes = _prior_shapes(rows, self._classes)
         self._covariance = self._first_covariance()  # of the weights, as far as known (d x d)
@@ -165,7 +181,7 @@ class MeanGradients:
 
     def _first_covariance(self) -> Floats:
         """Return what is not known of the weights before any answer: those of the constant."""
-        variance = _UNKNOWN_CONSTANT_VARIANCE
+        variance = self._unknown_constant_variance
         if self._labels.deviation is not None:
             slopes = np.diag(self._label_covariance(self._predicted(self._first)[:1])[0])
             if self.model == LINEAR:
@@ -184,24 +200,36 @@ class MeanGradients:
 
     def fit(self) -> Floats:
         """Fit the weights to all answers so far, and return them (d)."""
-        weights = self.weights
-        for _ in range(_STEPS):
-            posterior = self._posterior(weights)
-            target = self._first + posterior.mean
-            moved = weights + _STEP * (target - weights)
-            weights = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-        self.weights = weights
+        for number, variance in enumerate(self._variances):
+            self._variance = variance
+            weights = self._weights_by_variance[number]
+            for _ in range(_STEPS):
+                posterior = self._posterior(weights)
+                target = self._first + posterior.mean
+                moved = weights + _STEP * (target - weights)
+                weights = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+            self._weights_by_variance[number] = weights
         self._settle()
-        return weights
+        return self.weights
 
     def _settle(self) -> None:
-        """Set what is known of the weights of the fit, and the evidence for the rows.
+        """Set the weights, what is known of them, and the evidence for the rows.
 
-        Both depend on the weights and the answers alone, so that a restored fit has the same.
+        They depend on the fits and the answers alone, so that a restored fit has the same.
         """
-        posterior = self._posterior(self.weights)
-        self._covariance = posterior.covariance
-        self.log_evidence = posterior.log_evidence
+        posteriors = []
+        for weights, variance in zip(self._weights_by_variance, self._variances, strict=True):
+            self._variance = variance
+            posteriors.append(self._posterior(weights))
+        log_evidences = np.array([posterior.log_evidence for posterior in posteriors])
+        self.log_evidence = float(log_evidences.max())
+        shares = np.exp(log_evidences - self.log_evidence)
+        self.log_evidence += math.log(float(shares.mean()))
+        shares /= shares.sum()
+        self.weights = shares @ self._weights_by_variance
+        covariances = np.array([posterior.covariance for posterior in posteriors])
+        self._covariance = np.einsum("v,vij->ij", shares, covariances)
+        self._variance = _geometric_mean(self._variances, shares)
 
     def deviations(self) -> Floats:
         """Return the standard deviation of each weight of the fit, given all answers (d)."""
@@ -254,9 +282,18 @@ class MeanGradients:
         """The number of weights that the prior shrinks: all but those of the constant."""
         return self._classes * (self._features - 1)
 
+    @property
+    def _unknown_constant_variance(self) -> float:
+        """The variance of the constant's weight, where nothing is known of the labels."""
+        if self.model == LINEAR:
+            return _UNKNOWN_MEAN_VARIANCE
+        return _UNKNOWN_CONSTANT_VARIANCE
+
     def _constant_precision(self) -> Floats:
         """Return the precision that the prior gives the weights of the constant (d x d)."""
-        variance = _CONSTANT_VARIANCE if self._labels.is_known else _UNKNOWN_CONSTANT_VARIANCE
+        variance = self._unknown_constant_variance
+        if self._labels.is_known:
+            variance = _CONSTANT_VARIANCE
         precision = np.zeros((self._classes, self._features))
         precision[:, 0] = 1 / variance
         return np.diag(precision.ravel())
@@ -389,7 +426,10 @@ class MeanGradients:
         means: their means (n x classes).
         """
         if self.model == LINEAR:
-            return np.full((len(means), 1, 1), self._labels.variance)
+            # Those of one row differ by what the model does not explain of their variance.
+            unexplained = self._variance - float(means.var())
+            unexplained = max(unexplained, _LEAST_UNEXPLAINED * self._variance)
+            return np.full((len(means), 1, 1), unexplained)
         identity = np.eye(self._classes)
         covariance: Floats = means[:, :, None] * (identity - means[:, None, :])
         return covariance
@@ -410,14 +450,14 @@ class MeanGradients:
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         answers = [answer.state() for answer in self._answers]
-        return {"weights": self.weights.tolist(), "answers": answers}
+        return {"weights": self._weights_by_variance.ravel().tolist(), "answers": answers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a stored `state()`. Raises UsageError if it is not one of such a model."""
-        (weights,) = read_vectors(state, len(self._first), "weights")
+        (weights,) = read_vectors(state, self._weights_by_variance.size, "weights")
         with reading_state("learning from mean gradients"):
             self._answers = [Answer.of_state(stored) for stored in state["answers"]]
-        self.weights = weights
+        self._weights_by_variance = weights.reshape(self._weights_by_variance.shape)
         if self._answers:
             self._settle()
 
@@ -456,3 +496,13 @@ def _prior_shapes(rows: Floats, classes: int) -> list[tuple[Floats, float]]:
         log_determinant = classes * float(np.log(precisions).sum())
         shapes.append((np.kron(np.eye(classes), of_class), log_determinant))
     return shapes
+
+
+def _geometric_mean(numbers: Sequence[float], shares: Floats | None = None) -> float:
+    """Return the geometric mean of numbers, which may be 0 if there is just one.
+
+    shares: their weights, which sum up to 1; None: all alike.
+    """
+    if len(numbers) == 1:
+        return numbers[0]
+    return math.exp(float(np.average(np.log(numbers), weights=shares)))

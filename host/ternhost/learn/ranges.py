@@ -24,6 +24,10 @@ A card's estimate of |x| shows m (`estimate.magnitude`). Where it has none, each
 of 1/4 or less, m is a prior. The constant feature's gradient shows p: its mean is 1/2 - p at a
 model of 0, and tau (1 - 2 p) where both sizes are clipped. Elsewhere the features' means blur it,
 so there are two estimates of p: one from all rounds, and one that trusts early rounds most.
+
+Devices may report means of many records. All of such a mean but what the records have in common
+shrinks as the square root of their number, and it is nearly normal. So m begins at a smaller prior,
+and what is said above of unequal classes holds for single records alone.
 """
 
 import math
@@ -45,6 +49,9 @@ SHOW_SIZES_EVERY = 10  # rounds; one of them is asked with a card that shows siz
 _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _SVM_RANGES = 3
+_RANGES_OF_MEANS = (
+    6  # what the records of a device have in common does not shrink with their number
+)
 _UNBALANCED = 0.05
 _FEATURE = 0.35  # mean square of a feature
 _CENTRED = 0.05
@@ -57,6 +64,7 @@ _LARGEST_MEAN = 1.0  # of sizes
 _LEAST_CLIPPED_MEAN = 1e-4  # of sizes after clipping
 _MOST_CLIPPED_SHARE = 0.98  # of tau: the largest mean after clipping that tells anything
 _PRIOR_SIZE = 0.25  # the mean size where no card shows it, as a share of what is lossless at first
+_IN_COMMON = 0.02  # of the mean square of a value: what the records of a device have in common
 # Standard errors that are added to an estimated size: too small a range costs more than too large
 # a one.
 _CAUTION = 0.5
@@ -89,6 +97,7 @@ class ReportedValues:
     rounds: int
     reported: float  # by all devices in the whole run
     variance: float  # of a reported value whose input is 0
+    records: int = 1  # of which a value is the mean
 
 
 class Belief:
@@ -113,7 +122,7 @@ class Belief:
 class Sizes:
     """The mean absolute value of what devices report, estimated from the counts of recent rounds."""
 
-    def __init__(self, memory: float, prior: float) -> None:
+    def __init__(self, memory: float, prior: float, is_usual: bool = False) -> None:
         """Begin without any reports.
 
         The mean absolute value is estimated from sums over all reported values x. Values of earlier
@@ -121,7 +130,11 @@ class Sizes:
 
         memory: about how many rounds count; older ones fade out.
         prior: the mean as long as no reports show it.
+        is_usual: whether reports only move the mean away from the prior as far as they are certain.
         """
+        self._usual: float | None = None
+        if is_usual:
+            self._usual = prior
         self._forget = 1 - 1 / memory  # the factor by which old sums are multiplied in each round
         self.mean = prior  # the estimate
         self.value_count = 0.0  # the number of reported values, older ones counted less
@@ -156,9 +169,16 @@ class Sizes:
         """Estimate the mean size anew from the sums so far, of values that were clipped to +-tau."""
         if not self.value_count:
             return
-        # Too small a range costs more than too large a one: so the size is estimated a bit high.
         standard_error = tau * self.deviation / math.sqrt(self.value_count)
-        clipped_mean = self.size_sum / self.value_count + _CAUTION * standard_error
+        clipped_mean = self.size_sum / self.value_count
+        if self._usual is None:
+            # Too small a range costs more than too large a one: so the size is estimated a bit high.
+            clipped_mean += _CAUTION * standard_error
+        else:
+            # The usual mean may be wrong by as much as itself.
+            usual = -self._usual * math.expm1(-tau / self._usual)
+            certainty = usual**2 / (usual**2 + standard_error**2)
+            clipped_mean = certainty * clipped_mean + (1 - certainty) * usual
         self.mean = _mean_size(clipped_mean, tau)
 
     def change_range(self, tau: float) -> None:
@@ -195,6 +215,8 @@ class Ranges:
         if reported.model == SVM:
             # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
             self._taus = _TAUS[:_SVM_RANGES]
+        elif reported.records > 1:
+            self._taus = _TAUS[:_RANGES_OF_MEANS]
         # The largest range that clips nothing at a model of 0, where a residual is at most 1/2 in
         # logistic regression, and at most 1 in other models.
         lossless = 0
@@ -206,7 +228,11 @@ class Ranges:
 
         # What is learned of the values: their mean size, and the share of positive labels less 1/2.
         memory = max(_LEAST_MEMORY, _MEMORY * reported.rounds)
-        self._sizes = Sizes(memory, prior=_PRIOR_SIZE * 2.0**-lossless)
+        prior_of_record = _PRIOR_SIZE * 2.0**-lossless
+        self._sizes = Sizes(memory, prior=prior_of_record)
+        if reported.records > 1:
+            prior = prior_of_record * math.sqrt(1 / reported.records + _IN_COMMON)
+            self._sizes = Sizes(memory, prior, is_usual=True)
         self._share_by_all = Belief(_SHARE)  # from all rounds
         self._share_by_early = Belief(_SHARE)  # mostly from those whose model is near 0
         self._rounds = 0  # that showed something of the share
@@ -220,8 +246,11 @@ class Ranges:
 
     @property
     def _learns_share(self) -> bool:
-        """Whether the share of positive labels is learned: in logistic regression."""
-        return self._reported.model == LOGISTIC
+        """Whether the share of positive labels is learned.
+
+        That is so in logistic regression by gradients of single records.
+        """
+        return self._reported.model == LOGISTIC and self._reported.records == 1
 
     def unclipped_share(self, tau: float) -> float:
         """Return the share of values that are not clipped, if devices clip to +-tau.
@@ -328,7 +357,7 @@ class Ranges:
         - clipping: m exp(-tau / m) of a value, of which only a part _UNBALANCED does not cancel
           among records;
         - unequal classes: see `_class_error`. Its weight is a prior, as the module's docstring
-          says.
+          says. Means of several records do not have it.
 
         taus: the candidates. The result has an error for each.
         """
@@ -338,6 +367,8 @@ class Ranges:
         noise = self._noise * (taus / unclipped_share) ** 2
         clipping = self._reported.values * (_UNBALANCED * mean * clipped_share) ** 2
         error: Floats = noise + clipping
+        if self._reported.records > 1:
+            return error
         if self._reported.model == LOGISTIC:
             class_error = _class_error(self._rarer_share(), taus)
             error += (_CENTRED + _LEANING * clipped_share) * class_error
