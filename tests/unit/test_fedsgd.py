@@ -127,6 +127,17 @@ def test_no_device_is_asked_twice_in_a_round_or_more_often_than_it_pays_for(
     assert times_asked.min() >= planned.times - 1
 
 
+def test_steps_by_means_of_several_records_allow_for_values_that_are_clipped():
+    """A clipped value is 1 in units of the range. So a step expects more noise than that of 0."""
+    options = {"data": "iris", "epsilon": "4", "batch": 1}
+    people = Population(clients=30)
+    single = FedSGD(Options(**options), people).trainer.plan
+    learner = FedSGD(Options(**{**options, "batch": 0, "records": 2}), people)
+    means = learner.trainer.plan
+    of_value = single.noise.variance * single.expected
+    assert means.noise.variance * means.expected == pytest.approx(of_value + 1)
+
+
 # A fleet that is served
 
 

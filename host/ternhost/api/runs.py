@@ -414,10 +414,10 @@ def train(
 ) -> TrainResult:
     """Train a model on a fleet under local differential privacy, as `tern train` does.
 
-    learner: such as `FedSGD(epsilon=2, reports=20_000)`, or another that trains; None: `Direct` for
-    two classes with public rows, or for devices with several records, else `FedSGD`. The other
-    arguments are those of `Run`. Raises UsageError for arguments that make no sense, and other kinds
-    of TernError.
+    learner: such as `FedSGD(epsilon=2, reports=20_000)`, or another that trains; None: `Direct` if
+    public rows are known, for two classes or devices with several records, or for both without such
+    rows; else `FedSGD`. The other arguments are those of `Run`. Raises UsageError for arguments that
+    make no sense, and other kinds of TernError.
     """
     parts = _Parts(learner, fleet, data, protection, terms)
     place = _place(name, directory, store, anew)

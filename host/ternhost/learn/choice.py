@@ -37,7 +37,7 @@ def choose_algorithm(
 
     Between two algorithms there is a choice: "direct", where each device answers once, and
     "fedsgd", with many rounds. Direct is chosen if nothing speaks against it. Without public rows many
-    rounds are better, unless a device has several records.
+    rounds are better, unless a device has several records and the model is of two classes.
 
     named: the options that the user named: values by name.
     algorithms: those of the command, by name; the first is the default.
@@ -86,6 +86,9 @@ def _direct_or_fedsgd(
         # One answer about the mean of many records tells far more than about a single record.
         if most_records > 1:
             obstacle = _unsuited_to_means(named)
+            # Without public rows, other models are no better by it than by many rounds.
+            if obstacle is None and not only_direct and _model(named) != "logistic":
+                obstacle = _missing_rows(named)
         elif not _has_two_classes(named):
             obstacle = _TWO_CLASSES
         elif not only_direct:
@@ -229,7 +232,7 @@ def _missing_rows(named: Mapping[str, Any]) -> str | None:
     name = _data(named)
     if datasets.on_devices.parse(name) is not None:
         return ": no public rows are known (--public FILE)"
-    if not suits_direct("logistic", datasets.load(name, selection=_selection(named))):
+    if not len(_load(named).public):
         return f": {name} declares no public rows (--public FILE|N)"
     return None
 

@@ -260,6 +260,12 @@ class FedSGD(Learning):
         if fixed_range is None:
             self._designs_showing_sizes = [design_showing_sizes(design) for design in self.designs]
 
+        # Means of several records are asked at a narrow range, where most values are clipped. Then a
+        # value is 1 instead of 0, and if few reports are about it, chance makes it differ by as much.
+        variance_of_step = variance
+        if self._records_in_mean > 1 and not self._projects:
+            variance_of_step += 1
+
         settings = StepSettings(
             learning_rate=options.rate,
             regularisation=options.regularisation,
@@ -270,7 +276,7 @@ class FedSGD(Learning):
         plan = training.plan(
             model=model,
             dimension=self.d,
-            reports=RoundReports(devices=self._group, k=coordinates, variance=variance),
+            reports=RoundReports(devices=self._group, k=coordinates, variance=variance_of_step),
             rounds=self.rounds,
             settings=settings,
             gives_up=schedule is None,
