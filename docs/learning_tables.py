@@ -7,6 +7,7 @@ texts, or a `Figure` that `python docs/measure.py` computes.
 from dataclasses import dataclass
 
 import simulated_runs as runs
+import unequal_boards
 
 AUC, ACCURACY, LOG_LOSS, SQUARED_ERROR = "auc", "accuracy", "log_loss", "squared_error"
 ACCURACY_OR_AUC = {"flights-planned": AUC, "flights": AUC, "synthetic-logistic": ACCURACY}
@@ -448,6 +449,31 @@ def activity_wearer():
     return LearningTable(headings, (("2,000", "1", figure),), how)
 
 
+def activity_device():
+    epsilons = ("4", "8")
+    arguments = (("windows_of_board", 640), ("epsilons", epsilons))
+
+    def accuracy(case):
+        """Return the cell of a case of `simulated_runs.of_whole_wearers`."""
+        return Figure(f"accuracy_{case}", runs.of_whole_wearers, arguments)
+
+    rows = []
+    for epsilon in epsilons:
+        for learner in ("direct", "fedsgd"):
+            what = "the wearer: all windows of a board"
+            rows.append((what, epsilon, f"`{learner}`", accuracy(f"{learner}_{epsilon}")))
+    rows += [
+        ("a run of 47 windows, about a minute", "4, at delta 1e-6", "`fedsum`", accuracy("minute")),
+        ("everything: always the most frequent activity", "", "", accuracy("none")),
+    ]
+    headings = ("what is protected", "epsilon", "learner", "accuracy")
+    how = (
+        "Simulated boards with people of examples/activity/sensor.py, 640 windows each: twenty "
+        "others for every four seeds. One report of each about all its windows. Another day judges."
+    )
+    return LearningTable(headings, tuple(rows), how)
+
+
 def toward_server_models():
     rows = []
     for devices in (300, 1_000, 3_000):
@@ -534,6 +560,170 @@ def toward_server_epsilons():
     return LearningTable(headings, tuple(rows), "The epsilons that --toward-server 1 chooses.")
 
 
+# Boards that each hold many records, and report once: how many boards, and records of each.
+MANY = ((20, 500), (100, 500), (300, 250))
+BREAKS_AT = ((20, 500, "4"), (100, 500, "1"), (300, 250, "1"))  # the last is epsilon
+SHARE_OF_LATE = "0.237"  # of all flights, as the page on data sets says
+
+
+def _of_boards(boards, records, more, learner=""):
+    """Return the command that trains with boards of many records of flights-planned."""
+    words = (
+        f"train {learner} --data flights-planned --fleet simulated:{boards} "
+        f"--records {records} {more}"
+    )
+    return " ".join(words.split())
+
+
+def _both(command):
+    """Return the AUC and the log-loss of the model that a command trains."""
+    return [of_command(command, name) for name in (AUC, LOG_LOSS)]
+
+
+def many_records():
+    epsilons = {(20, 500): ("1", "4", "8"), (100, 500): ("1", "4"), (300, 250): ("0.5", "1", "4")}
+    rows = []
+    for boards, records in MANY:
+        same_boards = _of_boards(boards, records, "--unit record --run-epsilon 1 --public none")
+        arguments = (("command", same_boards),)
+        without_privacy = []
+        for name in (AUC, LOG_LOSS):
+            without_privacy.append(Figure(name, runs.without_privacy_on_boards, arguments))
+        for epsilon in epsilons[boards, records]:
+            device = _both(_of_boards(boards, records, f"--epsilon {epsilon}"))
+            record = ["", ""]
+            if epsilon in ("1", "4"):
+                more = f"--unit record --run-epsilon {epsilon}"
+                record = _both(_of_boards(boards, records, more))
+            first = (f"{_thousands(boards)} x {records}", epsilon)
+            rows.append((*first, *device, *record, *without_privacy))
+    single = of_simulated("", "flights-planned", 20_000, "1")
+    loss_of_single = of_simulated("", "flights-planned", 20_000, "1", name=LOG_LOSS)
+    rows.append(("20,000 x 1", "1", single, loss_of_single, "", "", "", ""))
+    headings = (
+        "devices x records of each",
+        "epsilon",
+        "device protected, one report of each: AUC",
+        "log-loss",
+        "record protected, at (epsilon, 1e-6) for all reports of a board: AUC",
+        "log-loss",
+        "the same records without privacy: AUC",
+        "log-loss",
+    )
+    return LearningTable(headings, tuple(rows))
+
+
+def many_records_share():
+    cells = (
+        (20, 500, "4"),
+        (20, 500, "8"),
+        (100, 500, "1"),
+        (100, 500, "4"),
+        (300, 250, "0.5"),
+        (300, 250, "1"),
+    )
+    rows = []
+    for boards, records, epsilon in cells:
+        figures = []
+        for learner, more in (
+            ("", f" --share-of-positives {SHARE_OF_LATE}"),
+            ("", ""),
+            ("direct", " --public flights.csv"),
+            ("direct", " --public none"),
+        ):
+            command = _of_boards(boards, records, f"--epsilon {epsilon}{more}", learner)
+            figures += _both(command)
+        rows.append((f"{boards} x {records}", epsilon, *figures))
+    headings = (
+        "devices x records of each",
+        "epsilon",
+        "share named, public rows: AUC",
+        "log-loss",
+        "share by the labels of public rows: AUC",
+        "log-loss",
+        "share asked, public rows without labels: AUC",
+        "log-loss",
+        "share asked, no public rows: AUC",
+        "log-loss",
+    )
+    how = "flights.csv: features of 1,000 of these flights, others for each seed."
+    return LearningTable(headings, tuple(rows), how)
+
+
+def many_records_breaks():
+    """Return the table of fleets that are not of random records, and of public rows of others."""
+
+    def unequal(kind, *more, bound=True, months=()):
+        """Return the cells of a row. bound: the divisor of the records; True: 1; None: no bound."""
+        cells = []
+        for boards, records, epsilon in BREAKS_AT:
+            named = None if bound is None else records // bound
+            arguments = (
+                ("kind", kind),
+                ("more", more),
+                ("boards", boards),
+                ("records", records),
+                ("epsilon", epsilon),
+                ("bound", named),
+                ("months", months),
+            )
+            cells += [Figure(name, runs.of_unequal_boards, arguments) for name in (AUC, LOG_LOSS)]
+        return cells
+
+    def elsewhere(file):
+        """Return the cells of a row whose public rows are those of a file."""
+        cells = []
+        for boards, records, epsilon in BREAKS_AT:
+            more = f"--epsilon {epsilon} --public {file}"
+            cells += _both(_of_boards(boards, records, more, "direct"))
+        return cells
+
+    boards_with = unequal_boards
+    last = boards_with.LAST_MONTHS
+    random_records = []
+    for boards, records, epsilon in BREAKS_AT:
+        random_records += _both(_of_boards(boards, records, f"--epsilon {epsilon}"))
+    repeated = boards_with.of_repeated_records
+    numbers = boards_with.of_different_numbers
+    rows = (
+        ("random records", *random_records),
+        ("flights of one airline on each", *unequal(boards_with.of_one_carrier)),
+        ("shares of late flights from 0.1 to 0.5", *unequal(boards_with.of_different_shares)),
+        (
+            "later boards answer later, and hold later months",
+            *unequal(boards_with.in_order_of_time),
+        ),
+        (
+            "the same, judged by November and December",
+            *unequal(boards_with.in_order_of_time, months=last),
+        ),
+        (
+            "random records, judged by November and December",
+            *unequal(boards_with.of_random_records, months=last),
+        ),
+        ("each record 10 times", *unequal(repeated, ("times", 10))),
+        ("the same, with `--records` of a tenth", *unequal(repeated, ("times", 10), bound=10)),
+        ("each record 50 times", *unequal(repeated, ("times", 50))),
+        ("the same, with `--records` of a fiftieth", *unequal(repeated, ("times", 50), bound=50)),
+        (
+            "half of the boards with 20 records, classes by their numbers",
+            *unequal(numbers, bound=None),
+        ),
+        ("the same, as one class", *unequal(numbers)),
+        ("random records, public rows of these flights without labels", *elsewhere("flights.csv")),
+        ("random records, public rows of winter", *elsewhere("winter.csv")),
+        ("random records, public rows after 5 pm", *elsewhere("evening.csv")),
+        ("random records, public rows times 0.1", *elsewhere("tenth.csv")),
+    )
+    headings = ["what the boards hold"]
+    for boards, records, epsilon in BREAKS_AT:
+        headings += [f"{boards} x {records}, epsilon {epsilon}: AUC", "log-loss"]
+    how = (
+        "The fleets of docs/unequal_boards.py; the files have 1,000 flights, others for each seed."
+    )
+    return LearningTable(tuple(headings), rows, how)
+
+
 TABLES = {
     "demo": demo(),
     "accuracy-by-epsilon": accuracy_by_epsilon(),
@@ -547,6 +737,9 @@ TABLES = {
     "lives": lives(),
     "twenty-boards": twenty_boards(),
     "many-records-same-total": many_records_same_total(),
+    "many-records": many_records(),
+    "many-records-share": many_records_share(),
+    "many-records-breaks": many_records_breaks(),
     "toward-server-models": toward_server_models(),
     "toward-server-epsilons": toward_server_epsilons(),
     "toward-server-others": toward_server_others(),
@@ -554,4 +747,5 @@ TABLES = {
     "scores": scores(),
     "activity-accuracy": activity_accuracy(),
     "activity-wearer": activity_wearer(),
+    "activity-device": activity_device(),
 }

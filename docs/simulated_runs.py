@@ -12,8 +12,10 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
+import unequal_boards
 
 import ternhost
 from tern.features import Window
@@ -26,6 +28,7 @@ from ternhost.datasets import MULTICLASS, Dataset
 from ternhost.demo import jobs
 from ternhost.learn import judging
 from ternhost.learn.base import Population, algorithms_of
+from ternhost.learn.direct import Direct
 from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.fedsum import FedSum
 from ternhost.learn.infer import Infer
@@ -51,11 +54,26 @@ from ternhost.run.options import RunOptions
 sys.path.append(str(Path(__file__).parents[1] / "examples/activity"))
 from sensor import ACTIVITIES, Person, windows
 
-# Files of public rows of flights-planned: 1,000 flights in which a feature is at least this value.
-# Winter is from December to February, the evening from 5 pm on.
-FILES_OF_ROWS = {"winter.csv": ("month_cos", 0.8), "evening.csv": ("hour", 0.66)}
 ROWS_OF_FILE = 1_000
+
+
+class Rows(NamedTuple):
+    """Which flights of flights-planned are the public rows of a file, and in which scale."""
+
+    feature: str = "hour"
+    least: float = -1.0  # a flight is of this kind if the feature is at least this value
+    factor: float = 1.0  # by which all features but the constant are multiplied
+
+
+# Winter is from December to February, the evening from 5 pm on.
+FILES_OF_ROWS = {
+    "flights.csv": Rows(),
+    "winter.csv": Rows("month_cos", 0.8),
+    "evening.csv": Rows("hour", 0.66),
+    "tenth.csv": Rows(factor=0.1),
+}
 WEARERS = 20  # people with a board each, whose windows are protected
+SEEDS_OF_PEOPLE = 4  # in a row that have the same people, where one report of each is judged
 JUDGED_WINDOWS = 600  # of each of them on another day
 DRAWN_RECORDS = 3_000_000  # of all simulated devices that show the bias of clipping
 BOUT = 4  # windows in which a simulated person does the same, as in examples/activity/main.py
@@ -99,13 +117,15 @@ def write_rows(name, folder, seed):
 
     name: of FILES_OF_ROWS. seed: determines which of the records of this kind are taken.
     """
-    feature, least = FILES_OF_ROWS[name]
+    kind = FILES_OF_ROWS[name]
     data = datasets.load("flights-planned")
-    of_kind = data.features[:, data.feature_names.index(feature)] >= least * ONE
+    of_kind = data.features[:, data.feature_names.index(kind.feature)] >= kind.least * ONE
     positions = np.intersect1d(data.training, np.flatnonzero(of_kind))
     chosen = np.random.default_rng(seed).choice(positions, ROWS_OF_FILE, replace=False)
     path = folder / name
-    np.savetxt(path, data.features[chosen] / ONE, delimiter=",", fmt="%.5f")
+    rows = data.features[chosen] / ONE
+    rows[:, 1:] *= kind.factor
+    np.savetxt(path, rows, delimiter=",", fmt="%.5f")
     return str(path)
 
 
@@ -263,6 +283,25 @@ def of_scores(train_options, epsilon, models, devices, seed):
     return [figures]
 
 
+# Boards with many records each, one report of each board
+
+
+def of_unequal_boards(kind, more, boards, records, epsilon, bound, months, seed):
+    """Train by one report of each board of a fleet of `unequal_boards`; return the figures.
+
+    kind: the function that makes the fleet. more: its further arguments, as pairs. records: of each
+    board. bound: the number that --records names; None: classes by the numbers of the boards.
+    months: those whose held-out records judge the model; empty for all.
+    """
+    rng = np.random.default_rng(seed)
+    data = kind(boards, records, rng, **dict(more))
+    if months:
+        data = unequal_boards.judged_by_months(data, months)
+    options = Direct.Options(epsilon=epsilon, records=bound, seed=seed, data=data.name)
+    learner = Direct.suited(options, Population(clients=boards), data)
+    return [simulate(learner, seed).figures()]
+
+
 # Activities: the people of examples/activity
 
 
@@ -331,6 +370,35 @@ def of_wearers_minutes(cases, budgets, seed):
             )
             learner = simulate(FedSum(options, Population(clients=WEARERS), held), seed)
             figures[f"accuracy_{windows_of_board}_{unit}_{budget}"] = learner.figures()["accuracy"]
+    return [figures]
+
+
+def of_whole_wearers(windows_of_board, epsilons, seed):
+    """Train with twenty people by one report of each about all windows of its board.
+
+    Four seeds in a row have the same people. epsilons: of a report. Returns the accuracies on another day, by
+    direct and by fedsgd, under names such as accuracy_direct_4. Beside them are those of the model
+    that protects any minute at (4, 1e-6), as examples/activity does, and of the answer that knows
+    no features: accuracy_minute and accuracy_none.
+    """
+    group = (seed - 1) // SEEDS_OF_PEOPLE
+    data = people(1 + WEARERS * group, WEARERS, windows_of_board, JUDGED_WINDOWS)
+    fleet = Population(clients=WEARERS)
+    common = {"model": "softmax", "records": windows_of_board, "seed": seed}
+    minute = FedSum(FedSum.Options(unit=47, run_epsilon="4", **common), fleet, data)
+    figures = {
+        "accuracy_minute": simulate(minute, seed).figures()["accuracy"],
+        "accuracy_none": judging.baselines(data, MODELS["softmax"])["accuracy"],
+    }
+    for epsilon in epsilons:
+        for learner in (Direct, FedSGD):
+            options = learner.Options(epsilon=epsilon, **common)
+            if learner is Direct:
+                chosen = Direct.suited(options, fleet, data)
+            else:
+                chosen = FedSGD(options, fleet, data)
+            accuracy = simulate(chosen, seed).figures()["accuracy"]
+            figures[f"accuracy_{learner.name}_{epsilon}"] = accuracy
     return [figures]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foreign import runs, tables
 from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
-from foreign.sets import PUBLIC_ROWS, SETS, write
+from foreign.sets import PUBLIC_ROWS, RIGHT, SETS, write
 from foreign.tables import Outcome
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.terminal import Progress
@@ -23,8 +23,9 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build/foreign"
 SEEDS = 16
 EPSILONS = {RECORD: ("1", "4", "20"), DEVICE: ("1", "4")}
+EPSILONS_OF_FLEETS = ("1", "4")
 EPSILON_OF_ROWS = {RECORD: "1", DEVICE: "4"}  # at which public rows are compared
-UNITS, ROWS = "units", "public-rows"  # the tables
+UNITS, ROWS, MANY = "units", "public-rows", "many"  # the tables
 _COST_OF_PLAN = 12  # runs
 HOW = "python -m foreign --write, in the folder tests"
 
@@ -36,18 +37,28 @@ def settings_of(folder: Path, names: Sequence[str]) -> list[Setting]:
         for unit in runs.UNITS:
             for epsilon in EPSILONS[unit]:
                 settings.append(runs.setting_of(folder, name, unit, epsilon))
+    for name in [each for each in names if each in runs.FLEETS]:
+        for unit in runs.UNITS:
+            for epsilon in EPSILONS_OF_FLEETS:
+                settings.append(runs.setting_of(folder, name, unit, epsilon, is_fleet=True))
     return settings
 
 
 def kinds_of(setting: Setting, chosen: str) -> list[str]:
     """Return with which public rows a setting is trained: their kinds, as of `runs.trained`.
 
-    chosen: the tables that are wanted, UNITS, ROWS or "all".
+    chosen: the tables that are wanted, UNITS, ROWS, MANY or "all".
     """
+    if setting.is_fleet:
+        if chosen not in (MANY, "all"):
+            return []
+        return [NONE, RIGHT] if setting.unit == DEVICE else [NONE]
+    if chosen == MANY:
+        return []
     kinds = []
     if chosen != ROWS:
         kinds.append(DEFAULT)
-    dataset, _ = runs.loaded(setting.files.table)
+    dataset, _ = setting.loaded
     uses_rows = setting.unit == RECORD or runs.has_direct(dataset)
     if chosen != UNITS and uses_rows and setting.epsilon == EPSILON_OF_ROWS[setting.unit]:
         kinds += [NONE, *PUBLIC_ROWS]
@@ -109,12 +120,22 @@ class Measuring:
 
 def tables_of(outcomes: dict[Setting, Outcome], chosen: str) -> dict[str, list[list[str]]]:
     """Return the tables by their names in docs/measured.json. chosen: as of `kinds_of`."""
-    made = {"foreign-sets": tables.of_sets(outcomes)}
-    if chosen != ROWS:
-        made["foreign-records"] = tables.of_unit(RECORD, outcomes)
-        made["foreign-devices"] = tables.of_unit(DEVICE, outcomes)
-    if chosen != UNITS:
-        made["foreign-public-rows"] = tables.of_public_rows(outcomes)
+    of_fleets, others = {}, {}
+    for setting, outcome in outcomes.items():
+        if setting.is_fleet:
+            of_fleets[setting] = outcome
+        else:
+            others[setting] = outcome
+    made = {}
+    if chosen != MANY:
+        made["foreign-sets"] = tables.of_sets(others)
+    if chosen in (UNITS, "all"):
+        made["foreign-records"] = tables.of_unit(RECORD, others)
+        made["foreign-devices"] = tables.of_unit(DEVICE, others)
+    if chosen in (ROWS, "all"):
+        made["foreign-public-rows"] = tables.of_public_rows(others)
+    if chosen in (MANY, "all"):
+        made["foreign-many"] = tables.of_many(of_fleets)
     return made
 
 
@@ -142,7 +163,7 @@ def main() -> int:
     """Measure what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m foreign", description=__doc__)
     parser.add_argument("--set", action="append", choices=SETS, help="a set; may be repeated")
-    parser.add_argument("--table", choices=(UNITS, ROWS, "all"), default="all")
+    parser.add_argument("--table", choices=(UNITS, ROWS, MANY, "all"), default="all")
     parser.add_argument("--no-plans", action="store_true", help="leave out what takes longest")
     parser.add_argument("--write", action="store_true", help="write the tables into docs, too")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"default: {SEEDS}")

@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from foreign.sets import SETS, Files, files_of
+from foreign.sets import SETS, STATION_AND_WEEK, Files, files_of
 from ternhost import datasets
-from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset
+from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, Selection
 from ternhost.errors import UsageError
 from ternhost.learn import fedsum, judging
 from ternhost.learn.base import Population
@@ -31,6 +31,26 @@ DEFAULT = "default"  # what `tern train` does if no option says anything of publ
 BOARDS = 20  # of which each holds many records, where the record is the unit
 MOST_RECORDS = 500  # of such a board
 MOST_DEVICES = 20_000  # of one record each, where the device is the unit
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Devices of which each holds many records.
+
+    devices, records: how many there are, and how many records are dealt to each. by: a column that
+    says which device holds which record, in their place.
+    """
+
+    devices: int | None = None
+    records: int | None = None
+    by: str = ""
+
+
+FLEETS = {  # by the name of the set
+    "diamonds": Fleet(300, 150),
+    "weather": Fleet(by=STATION_AND_WEEK),
+    "fair": Fleet(20, 200),
+}
 _SEED_OF_PLANS = 1_001  # the first one, so that no run of a plan is one that it is compared with
 
 
@@ -42,24 +62,38 @@ class Setting:
     - name: of the set
     - unit: RECORD, where 20 boards hold many records each, or DEVICE, where each device holds one
     - epsilon: of all reports of a board, or of the one report of a device
+    - is_fleet: whether the devices are those of FLEETS instead
     """
 
     folder: str
     name: str
     unit: str
     epsilon: str
+    is_fleet: bool = False
 
     @property
     def files(self) -> Files:
         """The files of the set."""
         return files_of(self.name, Path(self.folder))
 
+    @property
+    def loaded(self) -> tuple[Dataset, str]:
+        """The data set, and the name of the model that suits it."""
+        by = ""
+        if self.is_fleet:
+            by = FLEETS[self.name].by
+        return loaded(self.files.table, by)
+
 
 @lru_cache(maxsize=1)
-def loaded(table: Path) -> tuple[Dataset, str]:
-    """Return the data set of a table, and the name of the model that suits it."""
+def loaded(table: Path, by: str = "") -> tuple[Dataset, str]:
+    """Return the data set of a table, and the name of the model that suits it.
+
+    by: the column that says which device holds a record; empty if any may.
+    """
     task = datasets.task_of(str(table))
-    return datasets.load(str(table), classes=task == MULTICLASS), SUITED[task]
+    dataset = datasets.load(str(table), classes=task == MULTICLASS, selection=Selection(by=by))
+    return dataset, SUITED[task]
 
 
 def devices_of(dataset: Dataset) -> int:
@@ -83,7 +117,7 @@ def has_direct(dataset: Dataset) -> bool:
 
 def references(setting: Setting) -> list[Row]:
     """Return the figures of the model without privacy, and of the answer that knows no features."""
-    dataset, model = loaded(setting.files.table)
+    dataset, model = setting.loaded
     optimum = optimal_figures(dataset, model)
     baseline = judging.baselines(dataset, MODELS[model])
     row: Row = {
@@ -129,7 +163,7 @@ def _decisions(decided: dict[str, Any]) -> Row:
 def learner_of(setting: Setting, public: str, seed: int) -> Learning:
     """Return the learner of a run before its first round. public: as of `trained`."""
     path = str(setting.files.table)
-    dataset, model = loaded(setting.files.table)
+    dataset, model = setting.loaded
     file_of_rows = ""
     if public not in (DEFAULT, NONE):
         file_of_rows = str(setting.files.public[public])
@@ -137,6 +171,8 @@ def learner_of(setting: Setting, public: str, seed: int) -> Learning:
         if public == NONE:
             file_of_rows = NONE
         return _existing(setting, dataset).learner(seed, file_of_rows)
+    if setting.is_fleet:
+        return _direct_of_many(setting, file_of_rows or NONE, seed)
 
     devices = devices_of(dataset)
     if public == DEFAULT:
@@ -149,15 +185,35 @@ def learner_of(setting: Setting, public: str, seed: int) -> Learning:
     return Direct(options, Population(clients=devices), dataset)
 
 
+def _direct_of_many(setting: Setting, public: str, seed: int) -> Learning:
+    """Return the learner from one report of each device of a fleet. public: as of its options."""
+    dataset, model = setting.loaded
+    fleet = FLEETS[setting.name]
+    options = Direct.Options(
+        data=str(setting.files.table),
+        by=fleet.by,
+        model=model,
+        epsilon=setting.epsilon,
+        records=fleet.records,
+        public=public,
+        seed=seed,
+    )
+    return Direct.suited(options, Population(clients=fleet.devices), dataset)
+
+
 def _existing(setting: Setting, dataset: Dataset) -> Existing:
     """Return the boards of a setting, with the options of their learner."""
+    fleet = Fleet(BOARDS, records_of_board(dataset))
+    if setting.is_fleet:
+        fleet = FLEETS[setting.name]
     options = fedsum.Options(
         data=str(setting.files.table),
+        by=fleet.by,
         run_epsilon=setting.epsilon,
-        records=records_of_board(dataset),
+        records=fleet.records,
         seed=_SEED_OF_PLANS,
     )
-    return Existing(BOARDS, options, workers=1)
+    return Existing(fleet.devices, options, workers=1)
 
 
 def planned(setting: Setting) -> list[Row]:
@@ -165,7 +221,7 @@ def planned(setting: Setting) -> list[Row]:
 
     The keys are the measure with _low and _high.
     """
-    dataset, model = loaded(setting.files.table)
+    dataset, model = setting.loaded
     if setting.unit == RECORD:
         result = existing.plan(_existing(setting, dataset))
         curve = result["units"][0]["curve"]
@@ -188,6 +244,8 @@ def planned(setting: Setting) -> list[Row]:
     return [row]
 
 
-def setting_of(folder: Path, name: str, unit: str, epsilon: str) -> Setting:
+def setting_of(
+    folder: Path, name: str, unit: str, epsilon: str, *, is_fleet: bool = False
+) -> Setting:
     """Return a setting. Raises KeyError for an unknown set."""
-    return Setting(str(folder), SETS[name].name, unit, epsilon)
+    return Setting(str(folder), SETS[name].name, unit, epsilon, is_fleet)

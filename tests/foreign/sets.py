@@ -29,6 +29,8 @@ ZEROS = "zeros"  # as many rows of zeros
 PUBLIC_ROWS = (RIGHT, OTHER, TENTH, SCALED, ZEROS)
 _FACTORS = {TENTH: 0.1, SCALED: 1e-4, ZEROS: 0.0}
 
+STATION_AND_WEEK = "station_and_week"  # a column of the set weather: what an owner can be
+
 _MOST_PUBLIC, _LEAST_PUBLIC = 1_000, 300
 _PUBLIC_SHARE = 8  # an eighth of the records, between these bounds
 _SEED = 46  # which records are public
@@ -142,6 +144,9 @@ def _words(is_so: "pd.Series[bool]") -> "pd.Series[str]":
 def _weather() -> pd.DataFrame:
     records = _of_nycflights("weather.csv")
     records["rain"] = _words(records["precip"].astype(float) > 0)
+    days = pd.to_datetime(records[["year", "month", "day"]].astype(int))
+    weeks = (days.dt.dayofyear - 1) // 7
+    records[STATION_AND_WEEK] = records["origin"] + " " + weeks.astype(str)
     return records
 
 
@@ -226,7 +231,7 @@ _WEATHER_SCHEMA = _schema(
     """time = "time_hour"
 missing = ["NA"]
 rows_with_missing = "middle"
-leave_out = ["year", "day", "wind_gust", "precip"]
+leave_out = ["year", "day", "wind_gust", "precip", "station_and_week"]
 """,
 )
 _CANCELLED_SCHEMA = _schema(

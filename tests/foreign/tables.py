@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
-from foreign.sets import PUBLIC_ROWS, SETS
+from foreign.runs import DEFAULT, DEVICE, FLEETS, NONE, RECORD, Setting
+from foreign.sets import PUBLIC_ROWS, RIGHT, SETS, STATION_AND_WEEK
 from ternhost.learn.judging import ACCURACY, AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import mean_and_error
@@ -163,6 +163,42 @@ def of_public_rows(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
     return rows
 
 
+def of_many(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
+    """Return the table of fleets of devices with many records each, the heading first."""
+    head = [
+        "data set",
+        "devices",
+        "epsilon",
+        "device protected, right public rows: AUC",
+        "log-loss",
+        "device protected, no public rows: AUC",
+        "log-loss",
+        "record protected: AUC",
+        "log-loss",
+        "without privacy: AUC",
+        "log-loss",
+        "log-loss of the class shares",
+    ]
+    rows = [head]
+    for setting, of_device in outcomes.items():
+        if setting.unit == RECORD:
+            continue
+        of_record = outcomes[replace(setting, unit=RECORD)]
+        cells = []
+        for outcome, public in ((of_device, RIGHT), (of_device, NONE), (of_record, NONE)):
+            for measure in (AUC, LOG_LOSS):
+                cells.append(with_error(measure, outcome.values(measure, public)))
+        references = of_device.references
+        for name in (f"optimum_{AUC}", f"optimum_{LOG_LOSS}", f"baseline_{LOG_LOSS}"):
+            cells.append(number(AUC, references[name]))
+        fleet = FLEETS[setting.name]
+        words = f"{fleet.devices} x {fleet.records} records"
+        if fleet.by == STATION_AND_WEEK:
+            words = "each the hours of a week at an airport"
+        rows.append([setting.name, words, setting.epsilon, *cells])
+    return rows
+
+
 def of_sets(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
     """Return the table that says what the sets are, the heading first."""
     references = {}
@@ -226,7 +262,7 @@ def _of_rows(outcome: Outcome) -> Iterator[str]:
     if NONE not in outcome.runs:
         return
     for public in PUBLIC_ROWS:
-        if outcome.is_refused(public):
+        if public not in outcome.runs or outcome.is_refused(public):
             continue
         for measure in outcome.references["measures"]:
             if measure not in (AUC, *_LOSSES):
