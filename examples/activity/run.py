@@ -1,9 +1,10 @@
 """Twenty emulated wearable boards learn activities through a broker, all on this machine.
 
-python examples/activity/run.py [--boards 20] [--windows 640] [--run-epsilon 4] [--json]
+python examples/activity/run.py [--boards 20] [--windows 640] [--run-epsilon 4] [--unit device] [--json]
 
 Each board runs main.py with a person of its own. Each run of 47 windows, about a minute, is
 protected at (--run-epsilon, 1e-6) for life: the boards' ledgers hold that budget, and this run spends it.
+With --unit device, one report of each board protects all its windows, with the epsilon --run-epsilon.
 Then each board goes on with the model that it was sent, and counts how often it is right about new
 windows of its own. Beside that stand what the host finds for the same model and the same people,
 the model without privacy, and the answer that is always the most frequent activity.
@@ -32,6 +33,7 @@ from sensor import ACTIVITIES, Person, windows  # noqa: E402
 
 D = 13
 UNIT = 47  # windows, each 64 samples after the last: 60.2 s
+DEVICE = "device"
 DELTA = "1e-6"
 ENOUGH = 400  # windows that a board judges
 BOUT = 4  # as in main.py
@@ -46,13 +48,24 @@ parser.add_argument(
     default="4",
     help=f"epsilon, at delta {DELTA}, of a run of about a minute for life",
 )
+parser.add_argument(
+    "--unit",
+    choices=(str(UNIT), DEVICE),
+    default=str(UNIT),
+    help=f"what is protected: each run of {UNIT} windows, or all that a board holds",
+)
 parser.add_argument("--speed", type=int, default=40, help="times as fast as life")
 parser.add_argument("--json", action="store_true", help="print one JSON object in the end")
 args = parser.parse_args()
-OPTIONS = (
-    f"--data devices:{D}:{len(ACTIVITIES)} --records {args.windows} "
-    f"--unit {UNIT} --run-epsilon {args.run_epsilon} --delta {DELTA}"
-)
+RECORDS = f"--data devices:{D}:{len(ACTIVITIES)} --records {args.windows}"
+if args.unit == DEVICE:
+    OPTIONS = f"direct --model softmax {RECORDS} --epsilon {args.run_epsilon}"
+    LIMITS = policy(args.run_epsilon, args.run_epsilon)
+    UNIT_OF_BOARDS = 0  # all records
+else:
+    OPTIONS = f"{RECORDS} --unit {UNIT} --run-epsilon {args.run_epsilon} --delta {DELTA}"
+    LIMITS = policy(None, args.run_epsilon, DELTA)
+    UNIT_OF_BOARDS = UNIT
 
 
 def say(*words):
@@ -81,15 +94,14 @@ def all_of(day, bouts):
 
 
 with TemporaryDirectory(prefix="tern-activity-") as folder:
-    limits = policy(None, args.run_epsilon, DELTA)
     program = UserProgram(HERE / "main.py", state_file="accuracy.json", arguments=[args.speed])
     boards = ProgramFleet(
         Path(folder),
         program,
         boards=args.boards,
         features=D,
-        policy=limits,
-        unit=UNIT,
+        policy=LIMITS,
+        unit=UNIT_OF_BOARDS,
         records=args.windows,
     )
     with boards as fleet:
@@ -121,9 +133,9 @@ outcome = {
     "rounds": result["rounds"],
     "reports": result["reports"],
     "bytes": result["bytes_per_report"],
-    "unit": result["unit"],
+    "unit": result.get("unit", 0),  # consecutive windows; 0: all of a board
     "guarantee": guarantee.as_json(),
-    "rho": result["rho"],
+    "rho": result.get("rho"),
     "heap_free": min(board["heap_free"] for board in live),
     "judged": judged,
     "live": right / judged,
