@@ -172,7 +172,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.write and args.set:
         parser.error("--write needs all sets, so that no row of a table is lost: leave out --set")
-    names = args.set or list(SETS)
+    names = args.set or list(runs.FLEETS if args.table == MANY else SETS)
     with Progress("foreign") as progress:
         for name in names:
             progress.step(f"writing {name}")

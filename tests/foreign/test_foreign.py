@@ -3,14 +3,16 @@
 import contextlib
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from foreign import runs, scikit_learn, tables
+from foreign.__main__ import settings_of
 from foreign.runs import DEFAULT, NONE, RECORD, Setting
-from foreign.sets import FOREIGN, PUBLIC_ROWS, SETS, write
+from foreign.sets import FOREIGN, PUBLIC_ROWS, RIGHT, SETS, write
 from foreign.tables import Outcome
 from ternhost import datasets
 from ternhost.cli import main
@@ -110,6 +112,52 @@ def test_a_model_loses_no_more_than_the_answer_that_knows_no_features(
     mean, error = mean_and_error(outcome.values(outcome.loss))
     baseline = outcome.references[f"baseline_{outcome.loss}"]
     assert mean <= FEW_SEEDS * baseline + tables.BEYOND_NOISE * error
+
+
+# Devices that hold many records
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the sets whose owners and whose devices with many records are tested."""
+    assert FOREIGN.is_dir(), "packages with data sets are missing: sh tools/setup.sh device tests"
+    folder = tmp_path_factory.mktemp("many")
+    for name in ("fair", "weather"):
+        write(SETS[name], folder)
+    return folder
+
+
+def test_an_owner_of_the_weather_holds_hours_of_one_week_at_one_airport(folder):
+    setting = runs.setting_of(folder, "weather", runs.DEVICE, "4", is_fleet=True)
+    dataset, _ = setting.loaded
+    table = pd.read_csv(setting.files.table)
+    by_owner = table.groupby("station_and_week")
+    assert set(dataset.owner_names) == set(by_owner.groups)
+    assert (by_owner["origin"].nunique() == 1).all()
+    assert (by_owner[["month", "day"]].apply(lambda days: len(days.drop_duplicates())) <= 7).all()
+
+
+@pytest.mark.parametrize("unit", runs.UNITS)
+def test_a_model_of_few_devices_with_many_records_is_better_than_the_class_shares(folder, unit):
+    setting = runs.setting_of(folder, "fair", unit, "4", is_fleet=True)
+    trained = [runs.trained(setting, NONE, seed)[0] for seed in SEEDS]
+    mean, _ = mean_and_error([row["log_loss"] for row in trained])
+    assert mean < runs.references(setting)[0]["baseline_log_loss"]
+
+
+def test_the_table_of_fleets_has_a_row_for_each_set_and_epsilon():
+    references = {"optimum_auc": 0.9, "optimum_log_loss": 0.2, "baseline_log_loss": 0.4}
+    row = {"auc": 0.8, "log_loss": 0.3}
+    outcomes = {}
+    for setting in settings_of(Path("folder"), ["fair", "segment"]):
+        if setting.is_fleet:
+            outcomes[setting] = Outcome(references, None, {NONE: [row, row], RIGHT: [row, row]})
+    head, *rows = tables.of_many(outcomes)
+    assert [cells[:3] for cells in rows] == [
+        ["fair", "20 x 200 records", "1"],
+        ["fair", "20 x 200 records", "4"],
+    ]
+    assert {len(cells) for cells in rows} == {len(head)}
 
 
 # What the command says of figures
