@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foreign import runs, tables
-from foreign.runs import DEFAULT, DEVICE, NONE, RECORD, Setting
+from foreign.runs import DEFAULT, DEVICE, NAMED, NONE, RECORD, Setting
 from foreign.sets import PUBLIC_ROWS, RIGHT, SETS, write
 from foreign.tables import Outcome
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
@@ -52,7 +52,7 @@ def kinds_of(setting: Setting, chosen: str) -> list[str]:
     if setting.is_fleet:
         if chosen not in (MANY, "all"):
             return []
-        return [NONE, RIGHT] if setting.unit == DEVICE else [NONE]
+        return [NONE, RIGHT, NAMED] if setting.unit == DEVICE else [NONE]
     if chosen == MANY:
         return []
     kinds = []

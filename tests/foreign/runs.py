@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from foreign.sets import SETS, STATION_AND_WEEK, Files, files_of
+from foreign.sets import RIGHT, SETS, STATION_AND_WEEK, Files, files_of
 from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, Selection
 from ternhost.errors import UsageError
@@ -26,6 +26,7 @@ from ternhost.planning.simulation import default, optimal_figures, simulate
 RECORD, DEVICE = "record", "device"
 UNITS = (RECORD, DEVICE)
 NONE = "none"  # no public rows
+NAMED = "named"  # the right public rows, and the share of label 1 is named, too
 DEFAULT = "default"  # what `tern train` does if no option says anything of public rows
 
 BOARDS = 20  # of which each holds many records, where the record is the unit
@@ -135,7 +136,7 @@ def references(setting: Setting) -> list[Row]:
 def trained(setting: Setting, public: str, seed: int) -> list[Row]:
     """Train once; return the figures of the model, and how it decides on the rarer class.
 
-    public: DEFAULT, NONE, or the kind of public rows. If tern refuses them the row only says so.
+    public: DEFAULT, NONE, NAMED, or the kind of public rows. If tern refuses them the row only says so.
     """
     try:
         learner = simulate(learner_of(setting, public, seed), seed)
@@ -164,15 +165,18 @@ def learner_of(setting: Setting, public: str, seed: int) -> Learning:
     """Return the learner of a run before its first round. public: as of `trained`."""
     path = str(setting.files.table)
     dataset, model = setting.loaded
-    file_of_rows = ""
-    if public not in (DEFAULT, NONE):
+    file_of_rows, share = "", None
+    if public == NAMED:
+        file_of_rows = str(setting.files.public[RIGHT])
+        share = round(float(dataset.shares[1]), 2)
+    elif public not in (DEFAULT, NONE):
         file_of_rows = str(setting.files.public[public])
     if setting.unit == RECORD:
         if public == NONE:
             file_of_rows = NONE
         return _existing(setting, dataset).learner(seed, file_of_rows)
     if setting.is_fleet:
-        return _direct_of_many(setting, file_of_rows or NONE, seed)
+        return _direct_of_many(setting, file_of_rows or NONE, share, seed)
 
     devices = devices_of(dataset)
     if public == DEFAULT:
@@ -185,8 +189,11 @@ def learner_of(setting: Setting, public: str, seed: int) -> Learning:
     return Direct(options, Population(clients=devices), dataset)
 
 
-def _direct_of_many(setting: Setting, public: str, seed: int) -> Learning:
-    """Return the learner from one report of each device of a fleet. public: as of its options."""
+def _direct_of_many(setting: Setting, public: str, share: float | None, seed: int) -> Learning:
+    """Return the learner from one report of each device of a fleet.
+
+    public: as of its options. share: of label 1, if it is named.
+    """
     dataset, model = setting.loaded
     fleet = FLEETS[setting.name]
     options = Direct.Options(
@@ -196,6 +203,7 @@ def _direct_of_many(setting: Setting, public: str, seed: int) -> Learning:
         epsilon=setting.epsilon,
         records=fleet.records,
         public=public,
+        share_of_positives=share,
         seed=seed,
     )
     return Direct.suited(options, Population(clients=fleet.devices), dataset)

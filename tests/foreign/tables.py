@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from foreign.runs import DEFAULT, DEVICE, FLEETS, NONE, RECORD, Setting
+from foreign.runs import DEFAULT, DEVICE, FLEETS, NAMED, NONE, RECORD, Setting
 from foreign.sets import PUBLIC_ROWS, RIGHT, SETS, STATION_AND_WEEK
 from ternhost.learn.judging import ACCURACY, AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
 from ternhost.planning.cells import Row
@@ -169,9 +169,11 @@ def of_many(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
         "data set",
         "devices",
         "epsilon",
-        "device protected, right public rows: AUC",
+        "device protected, share of the classes named, right public rows: AUC",
         "log-loss",
-        "device protected, no public rows: AUC",
+        "share asked, right public rows: AUC",
+        "log-loss",
+        "share asked, no public rows: AUC",
         "log-loss",
         "record protected: AUC",
         "log-loss",
@@ -185,7 +187,8 @@ def of_many(outcomes: Mapping[Setting, Outcome]) -> list[list[str]]:
             continue
         of_record = outcomes[replace(setting, unit=RECORD)]
         cells = []
-        for outcome, public in ((of_device, RIGHT), (of_device, NONE), (of_record, NONE)):
+        of_device_by_rows = [(of_device, public) for public in (NAMED, RIGHT, NONE)]
+        for outcome, public in (*of_device_by_rows, (of_record, NONE)):
             for measure in (AUC, LOG_LOSS):
                 cells.append(with_error(measure, outcome.values(measure, public)))
         references = of_device.references

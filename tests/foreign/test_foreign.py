@@ -11,7 +11,7 @@ import pytest
 
 from foreign import runs, scikit_learn, tables
 from foreign.__main__ import settings_of
-from foreign.runs import DEFAULT, NONE, RECORD, Setting
+from foreign.runs import DEFAULT, NAMED, NONE, RECORD, Setting
 from foreign.sets import FOREIGN, PUBLIC_ROWS, RIGHT, SETS, write
 from foreign.tables import Outcome
 from ternhost import datasets
@@ -151,7 +151,8 @@ def test_the_table_of_fleets_has_a_row_for_each_set_and_epsilon():
     outcomes = {}
     for setting in settings_of(Path("folder"), ["fair", "segment"]):
         if setting.is_fleet:
-            outcomes[setting] = Outcome(references, None, {NONE: [row, row], RIGHT: [row, row]})
+            by_rows = {public: [row, row] for public in (NONE, RIGHT, NAMED)}
+            outcomes[setting] = Outcome(references, None, by_rows)
     head, *rows = tables.of_many(outcomes)
     assert [cells[:3] for cells in rows] == [
         ["fair", "20 x 200 records", "1"],
