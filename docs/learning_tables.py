@@ -331,6 +331,23 @@ def many_records_same_total():
     return LearningTable(headings, tuple(rows))
 
 
+def split_budgets():
+    """The epsilon of a device's life, spent on one report or divided among several."""
+    devices = 100
+    rows = []
+    for epsilon in (4, 8, 16):
+        figures = []
+        for reports in (1, 2, 4):
+            of_fleet = f"--fleet simulated:{devices} --records 500 --reports {reports * devices}"
+            command = (
+                f"train direct --data flights-planned --epsilon {epsilon // reports} {of_fleet}"
+            )
+            figures.append(of_command(command, AUC, digits=4))
+        rows.append((str(epsilon), *figures))
+    headings = ("epsilon for life", "one report", "two reports", "four reports")
+    return LearningTable(headings, tuple(rows))
+
+
 def demo():
     def warned(job, **options):
         """Return the share of the warned flights that were late."""
@@ -737,9 +754,13 @@ TABLES = {
     "lives": lives(),
     "twenty-boards": twenty_boards(),
     "many-records-same-total": many_records_same_total(),
+<<<<<<< HEAD
     "many-records": many_records(),
     "many-records-share": many_records_share(),
     "many-records-breaks": many_records_breaks(),
+=======
+    "split-budgets": split_budgets(),
+>>>>>>> c5a64c41 (A plan says what the labels of the public rows alone teach; the split of a budget is a measured table)
     "toward-server-models": toward_server_models(),
     "toward-server-epsilons": toward_server_epsilons(),
     "toward-server-others": toward_server_others(),

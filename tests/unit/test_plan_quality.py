@@ -120,6 +120,19 @@ def test_a_plan_of_a_fleet_has_a_verdict_for_each_unit(fleet):
         assert sum(line.startswith(f"Unit {unit}:") for line in fleet.lines) == 1
 
 
+def test_a_plan_of_a_fleet_has_a_model_of_the_public_rows_alone(fleet):
+    """synthetic-logistic declares 1,000 public rows, whose labels everybody may read."""
+    assert fleet["public_labels"] == 1000
+    assert fleet["baseline"] < fleet["public_alone"] <= fleet["optimum"]
+
+
+def test_a_plan_says_where_public_rows_alone_are_better(fleet):
+    """Five devices with 30 records each learn less than the labels of 1,000 public rows tell."""
+    figures = [unit["curve"][-1]["high"] for unit in fleet["units"]]
+    better = sum(fleet["public_alone"] > figure for figure in figures)
+    assert sum("public rows alone give" in line for line in fleet.lines) == better
+
+
 def test_a_plan_of_a_fleet_has_both_units_in_its_frame(fleet):
     assert set(fleet.to_frame()["unit"]) == {"record", "device"}
 

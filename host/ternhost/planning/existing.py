@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import MAX_EPSILON
-from ternhost.datasets import Dataset
+from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import Population
@@ -23,7 +23,7 @@ from ternhost.learn.direct import Direct
 from ternhost.learn.fedsum import FedSum, Options
 from ternhost.learn.learning import Learning
 from ternhost.learn.optimum import fit
-from ternhost.learn.parameters import MODELS
+from ternhost.learn.parameters import MODELS, Floats
 from ternhost.learn.projections import Split, best_split
 from ternhost.learn.training import TrainingPlan
 from ternhost.options import flag, require
@@ -171,11 +171,7 @@ def _without_privacy(existing: Existing, seed: int) -> list[Row]:
     fedsum = existing.learner(seed)
     holdings = fedsum.holdings
     assert holdings is not None
-    held = holdings.order
-    same_records = replace(data, features=data.features[held], labels=data.labels[held])
-    nothing_held_out = np.zeros(len(held), np.bool_)
-    for_training = same_records.divided(nothing_held_out)
-    weights = fit(MODELS[model], for_training, TrainingPlan.regularisation)
+    weights = _best_weights(data, model, holdings.order)
     return [quality.of_model(data, model, weights, fedsum.threshold_of(weights))]
 
 
@@ -231,6 +227,7 @@ def plan(
         "runs": existing.runs,
         **quality.of_reference(quality.of_baseline(data, model), "baseline"),
         "without_privacy": quality.of_runs(rows["without privacy"], measure),
+        **_public_rows_alone(existing, splits[-1]),
         "units": [
             _part_of_records(existing, learner, rows, measure, has_public_rows),
             _whole_device(existing, learner, rows, measure, splits),
@@ -252,6 +249,32 @@ def _public_rows_in_words(learner: Learning) -> str | None:
     if learner.name == Direct.name and len(learner.reserved):
         text += ", whose labels tell the class shares"
     return text
+
+
+def _public_rows_alone(existing: Existing, split: Split) -> dict[str, Any]:
+    """Return how good a model is that learns from the labels of the public rows, without devices.
+
+    It is named "public_alone", as of `quality.of_reference`, and "public_labels" is the number of
+    these rows. The result is empty if the public rows have no labels. split: the reports of a
+    device.
+    """
+    data, model = existing.loaded
+    learner = existing.whole_devices(split).learner(data, model, existing.options.seed)
+    reserved = np.asarray(learner.reserved, np.int64)
+    if not len(reserved) or (data.labels[reserved] == data.labels[reserved[0]]).all():
+        return {}
+    weights = _best_weights(data, model, reserved)
+    quality_of_rows = quality.of_model(data, model, weights, learner.threshold_of(weights))
+    figures = quality.of_reference(quality_of_rows, "public_alone")
+    return {**figures, "public_labels": len(reserved)}
+
+
+def _best_weights(data: Dataset, model: str, positions: Indices) -> Floats:
+    """Return the weights of the best model on the records at these positions, without privacy."""
+    same_records = replace(data, features=data.features[positions], labels=data.labels[positions])
+    nothing_held_out = np.zeros(len(positions), np.bool_)
+    for_training = same_records.divided(nothing_held_out)
+    return fit(MODELS[model], for_training, TrainingPlan.regularisation)
 
 
 def _splits(existing: Existing, learner: FedSum) -> list[Split]:
@@ -400,7 +423,9 @@ def _whole_device(
     """
     data, model = existing.loaded
     epsilon = _micro_epsilon(existing)
-    learner_of_devices = existing.whole_devices(splits[-1]).learner(data, model, seed=1)
+    learner_of_devices = existing.whole_devices(splits[-1]).learner(
+        data, model, existing.options.seed
+    )
     name = learner_of_devices.name
     curve = []
     summaries = []

@@ -32,15 +32,22 @@ def text_lines(result: _Result) -> list[str]:
     lines += [
         "to compare with:",
         table.line_of_runs(result, table.WITHOUT_PRIVACY, result["without_privacy"]),
-        table.line_of_baseline(result),
-        f"  {table.WITHOUT_PRIVACY}: {same}",
-        *table.explanation(result),
     ]
+    if "public_alone" in result:
+        lines.append(table.line_of_public_rows(result))
+    lines += [table.line_of_baseline(result), f"  {table.WITHOUT_PRIVACY}: {same}"]
+    if "public_alone" in result:
+        labels = counted(result["public_labels"], "public row")
+        lines.append(
+            f"  {table.PUBLIC_ALONE}: learned from the labels of {labels}, without devices"
+        )
+    lines += table.explanation(result)
     for unit in result["units"]:
         subject = f"Unit {name_of(unit['unit'])}: a run"
         lines.append(table.verdict(result, unit["curve"][-1], subject))
         lines += _warnings(result, unit)
-    lines += [*_comparison(result), *_split_lines(result), *records.doubts(result)]
+    lines += [*_comparison(result), *_public_rows_lines(result)]
+    lines += [*_split_lines(result), *records.doubts(result)]
     return lines
 
 
@@ -78,6 +85,23 @@ def _warnings(result: _Result, unit: _Unit) -> list[str]:
     if unit["curve_without_rows"]:
         last_row = unit["curve_without_rows"][-1:]
         lines += table.warnings(result, last_row, lambda _: f"{name}, without public rows")
+    return lines
+
+
+def _public_rows_lines(result: _Result) -> list[str]:
+    """Return a sentence for each unit whose model is worse than one of the public rows alone."""
+    measure = result["measure"]
+    best_end = "low"
+    if judging.is_better(measure, 1, 0):
+        best_end = "high"
+    lines = []
+    for unit in result["units"]:
+        best_of_mean = unit["curve"][-1][best_end]
+        if judging.is_better(measure, result.get("public_alone", best_of_mean), best_of_mean):
+            lines.append(
+                f"The labels of the public rows alone give a better {judging.WORDS[measure]} than the "
+                f"unit {name_of(unit['unit'])}. If yours have labels, too, train on them first."
+            )
     return lines
 
 

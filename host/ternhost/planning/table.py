@@ -9,6 +9,7 @@ from ternhost.planning.quality import baseline_name, loses_to_shares, measures
 from ternhost.text import counted
 
 WITHOUT_PRIVACY = "without privacy"
+PUBLIC_ALONE = "public rows alone"
 
 # A figure has three columns: the mean of all runs, its standard error, and the interval of a single
 # run.
@@ -56,6 +57,14 @@ def line_of_optimum(result: Mapping[str, Any]) -> str:
     line = _line_of_one(result, WITHOUT_PRIVACY, "optimum")
     if result["rarest"] is not None:
         line += _GAP + _recall(result["recall_optimum"])
+    return line.rstrip()
+
+
+def line_of_public_rows(result: Mapping[str, Any]) -> str:
+    """Return the line of the table about the model that learns from public rows with labels."""
+    line = _line_of_one(result, PUBLIC_ALONE, "public_alone")
+    if result["rarest"] is not None:
+        line += _GAP + _recall(result["recall_public_alone"])
     return line.rstrip()
 
 
