@@ -754,13 +754,10 @@ TABLES = {
     "lives": lives(),
     "twenty-boards": twenty_boards(),
     "many-records-same-total": many_records_same_total(),
-<<<<<<< HEAD
     "many-records": many_records(),
     "many-records-share": many_records_share(),
     "many-records-breaks": many_records_breaks(),
-=======
     "split-budgets": split_budgets(),
->>>>>>> c5a64c41 (A plan says what the labels of the public rows alone teach; the split of a budget is a measured table)
     "toward-server-models": toward_server_models(),
     "toward-server-epsilons": toward_server_epsilons(),
     "toward-server-others": toward_server_others(),
