@@ -630,6 +630,17 @@ def many_records():
     return LearningTable(headings, tuple(rows))
 
 
+def same_boards_both_units():
+    rows = []
+    for boards, records, epsilon in ((20, 500, "4"), (100, 500, "1"), (100, 500, "4")):
+        device = _of_boards(boards, records, f"--epsilon {epsilon}")
+        record = _of_boards(boards, records, f"--unit record --run-epsilon {epsilon}")
+        figures = [of_command(command, AUC) for command in (device, record)]
+        rows.append((f"{boards} with {records} flights each", epsilon, *figures))
+    headings = ("devices", "epsilon", "AUC with the unit device", "AUC with the unit record")
+    return LearningTable(headings, tuple(rows))
+
+
 def many_records_share():
     cells = (
         (20, 500, "4"),
@@ -755,6 +766,7 @@ TABLES = {
     "twenty-boards": twenty_boards(),
     "many-records-same-total": many_records_same_total(),
     "many-records": many_records(),
+    "same-boards-both-units": same_boards_both_units(),
     "many-records-share": many_records_share(),
     "many-records-breaks": many_records_breaks(),
     "split-budgets": split_budgets(),
