@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser, hidden: bool = False) -> None:
     add_option(
         parser,
         "--records N",
-        "records that the board holds: a report is about the mean gradient of all",
+        "number of records of a device: a report is about the mean gradient of all",
         default=case.records,
         hidden=hidden,
     )

@@ -343,7 +343,8 @@ class DirectOfMany(Learning):
     def _take_in(self, number: int, records: int, cohorts: Sequence[CohortCounts]) -> None:
         """Add the answers of devices with about the same number of records.
 
-        number: of the round. records: of how many a device reports the mean. cohorts: the answers, of each epsilon.
+        number: of the round. records: of how many a device reports the mean. cohorts: the answers, of
+        each epsilon.
         """
         means = estimate.mean_of_projections(*cohorts)
         self.last_gradient = {"round": number, **means.summary()}
