@@ -162,12 +162,18 @@ def names_device(named: Mapping[str, Any]) -> bool:
 def suits_direct(model: str, dataset: datasets.Dataset, records: int = 1) -> bool:
     """Tell whether one answer of each device is enough to learn a model of a data set.
 
-    That is so for two classes, if a device has several records, or the data set declares public
-    rows, and if one symbol can stand for a gradient. records: the most records of a device.
+    Where a device has several records, that is so for each model but an SVM, if one symbol can stand
+    for its gradient. Where it has one, that is so for two classes, if the data set declares public
+    rows.
+
+    records: the most records of a device.
     """
-    has_two_classes = model == "logistic" and dataset.task == CLASSIFICATION
-    knows_enough = records > 1 or len(dataset.public) > 0
-    return has_two_classes and knows_enough and dataset.dimension <= projection.MOST_VALUES
+    if records > 1:
+        weights = dataset.dimension
+        if model == "softmax":
+            weights *= len(dataset.classes)
+        return model != "svm" and weights <= projection.MOST_VALUES
+    return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
 
 
 def _most_records(named: Mapping[str, Any]) -> int:

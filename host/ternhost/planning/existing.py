@@ -247,7 +247,10 @@ def _public_rows_in_words(learner: Learning) -> str | None:
         return None
     text = str(learner.options.public) or "those that the data declare"
     if learner.name == Direct.name and len(learner.reserved):
-        text += ", whose labels tell the class shares"
+        known = "class shares"
+        if learner.model == "linear":
+            known = "mean label"
+        text += f", whose labels tell the {known}"
     return text
 
 

@@ -1,8 +1,8 @@
 """Simulates the unit device: reports that each protect all records of a device together.
 
-Devices hold several records each. They answer as `tern train` asks them: for two classes, each
-answers once, or a few times, about all of its records (`tern train direct`); for other models they
-answer in rounds (`tern train fedsgd`).
+Devices hold several records each. They answer as `tern train` asks them: each answers once, or a
+few times, about all of its records (`tern train direct`), or, for an SVM or a model of too many
+weights, in rounds (`tern train fedsgd`).
 """
 
 from dataclasses import dataclass, replace
