@@ -159,21 +159,27 @@ def names_device(named: Mapping[str, Any]) -> bool:
     return isinstance(unit, str) and unit == "device"
 
 
-def suits_direct(model: str, dataset: datasets.Dataset, records: int = 1) -> bool:
+def suits_direct(
+    model: str, dataset: datasets.Dataset, records: int = 1, has_rows: bool | None = None
+) -> bool:
     """Tell whether one answer of each device is enough to learn a model of a data set.
 
-    Where a device has several records, that is so for each model but an SVM, if one symbol can stand
-    for its gradient. Where it has one, that is so for two classes, if the data set declares public
-    rows.
+    Where a device has several records, that is so for two classes, and with public rows for other
+    models but an SVM, if one symbol can stand for the gradient. Where it has one, that is so for two
+    classes, if there are public rows.
 
-    records: the most records of a device.
+    records: the most records of a device. has_rows: whether there are public rows; None: as the data
+    set declares.
     """
+    if has_rows is None:
+        has_rows = len(dataset.public) > 0
     if records > 1:
         weights = dataset.dimension
         if model == "softmax":
             weights *= len(dataset.classes)
-        return model != "svm" and weights <= projection.MOST_VALUES
-    return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
+        is_chosen = model == "logistic" or (has_rows and model != "svm")
+        return is_chosen and weights <= projection.MOST_VALUES
+    return model == "logistic" and dataset.task == CLASSIFICATION and has_rows
 
 
 def _most_records(named: Mapping[str, Any]) -> int:

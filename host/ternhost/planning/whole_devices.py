@@ -48,7 +48,11 @@ class WholeDevices:
         most = 2  # more than one: the owners' numbers of records count as several
         if data.owners is None:
             most = self.records or 1
-        if choice.suits_direct(model, data, most):
+        has_rows = None  # as the data declare
+        public = dict(self.options).get("public")
+        if public:
+            has_rows = str(public) != "none"
+        if choice.suits_direct(model, data, most, has_rows):
             return Direct
         return FedSGD
 
