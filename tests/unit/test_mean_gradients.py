@@ -9,6 +9,7 @@ import pytest
 
 from tern.wire import LOGISTIC
 from ternhost.errors import UsageError
+from ternhost.learn.expected_gradients import ExpectedGradients
 from ternhost.learn.losses import mean_labels
 from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
 from ternhost.learn.observations import Observation, made_up
@@ -24,6 +25,7 @@ SHARE = float(mean_labels(LOGISTIC, ROWS @ OPTIMUM).mean())
 KNOWN = LabelFacts(np.array([SHARE]), 0.01)
 ASKED = np.array([-0.6, 0.2, 0.1, -0.3])  # weights of a question, neither the first nor the optimum
 HARDLY = 1e-9  # a variance that is as good as none
+EXPECTED = ExpectedGradients(LOGISTIC, ROWS)
 
 
 def fit_of(rows=ROWS, labels=KNOWN):
@@ -47,21 +49,25 @@ def answer(gradient, weights, radius, variance=HARDLY, records=RECORDS):
     return Answer(Observation(weights, gradient, variance, radius), records)
 
 
-def expected_answer(fit, weights, radius, optimum=OPTIMUM, variance=HARDLY, records=RECORDS):
-    """The answer of infinitely many devices whose records are as the fit expects them."""
-    question = answer(np.zeros(FEATURES), weights, radius, variance, records)
-    return answer(fit._expected(question, optimum).mean, weights, radius, variance, records)
+def expected_mean(weights, radius, optimum=OPTIMUM, records=RECORDS):
+    """The mean of what devices are expected to report, with its derivative."""
+    question = Observation(weights, np.zeros(FEATURES), HARDLY, radius)
+    return EXPECTED.clipped_mean(question, records, optimum)
 
 
-# What a fit expects
+def expected_answer(weights, radius, optimum=OPTIMUM, variance=HARDLY):
+    """The answer of infinitely many devices whose records are as expected."""
+    return answer(expected_mean(weights, radius, optimum).mean, weights, radius, variance)
+
+
+# What is expected
 
 
 @pytest.mark.parametrize("radius", [0.03, 0.1, 0.4])
 def test_the_expected_clipped_mean_is_that_of_devices(radius):
     """The radii are a third of a typical mean gradient's length, about this length, and far more."""
     gradients = gradients_of_devices(ASKED, RECORDS, 40_000, np.random.default_rng(1))
-    question = answer(np.zeros(FEATURES), ASKED, radius)
-    expected = fit_of()._expected(question, OPTIMUM).mean
+    expected = expected_mean(ASKED, radius).mean
     simulated = clipped(gradients, radius).mean(axis=0)
     # A standard error of the simulation is 1 / sqrt(40,000) radii at most. The mean of 50 gradients
     # is not quite normal, as one label is rarer. A twenty-fifth of a radius is room for both.
@@ -77,8 +83,7 @@ def test_the_expected_clipped_mean_of_few_records_is_that_of_devices(records):
         asked, records, 100_000, np.random.default_rng(8), optimum=rare
     )
     radius = np.linalg.norm(gradients, axis=1).mean()
-    question = answer(np.zeros(FEATURES), asked, radius, records=records)
-    expected = fit_of()._expected(question, rare).mean
+    expected = expected_mean(asked, radius, rare, records).mean
     simulated = clipped(gradients, radius).mean(axis=0)
     # The drawn devices are a thousand or more, of which clipping moves some by about half a radius.
     assert np.abs(expected - simulated).max() < radius / 50
@@ -87,32 +92,29 @@ def test_the_expected_clipped_mean_of_few_records_is_that_of_devices(records):
 @pytest.mark.parametrize("radius", [0.05, 0.4])
 def test_the_derivative_of_the_expected_mean_is_that_of_its_differences(radius):
     """The derivative takes the covariance as constant: so it is right to some per cent."""
-    fit = fit_of()
-    question = answer(np.zeros(FEATURES), ASKED, radius)
     step = 1e-4
     differences = []
     for change in step * np.eye(FEATURES):
-        after = fit._expected(question, OPTIMUM + change).mean
-        before = fit._expected(question, OPTIMUM - change).mean
+        after = expected_mean(ASKED, radius, OPTIMUM + change).mean
+        before = expected_mean(ASKED, radius, OPTIMUM - change).mean
         differences.append((after - before) / (2 * step))
-    derivative = fit._expected(question, OPTIMUM).derivative
+    derivative = expected_mean(ASKED, radius).derivative
     largest = np.abs(derivative).max()
     assert derivative == pytest.approx(np.transpose(differences), abs=0.1 * largest)
 
 
 def test_the_covariance_of_a_gradient_is_that_with_random_labels():
     gradients = gradients_of_devices(ASKED, 1, 400_000, np.random.default_rng(2))
-    moments = fit_of()._moments(ASKED, OPTIMUM)
+    moments = EXPECTED.moments(ASKED, OPTIMUM)
     assert moments.covariance == pytest.approx(np.cov(gradients.T), abs=0.003)
 
 
 def test_the_curvature_is_the_change_of_the_mean_gradient_by_the_optimum():
-    fit = fit_of()
     step = 1e-5
     for weight, change in enumerate(step * np.eye(FEATURES)):
-        after = fit._moments(ASKED, OPTIMUM + change).mean
-        before = fit._moments(ASKED, OPTIMUM - change).mean
-        curvature = fit._moments(ASKED, OPTIMUM).curvature
+        after = EXPECTED.moments(ASKED, OPTIMUM + change).mean
+        before = EXPECTED.moments(ASKED, OPTIMUM - change).mean
+        curvature = EXPECTED.moments(ASKED, OPTIMUM).curvature
         assert -curvature[:, weight] == pytest.approx((after - before) / (2 * step), abs=1e-6)
 
 
@@ -170,7 +172,7 @@ def test_without_noise_the_fit_finds_the_optimum(is_known):
     fit = fit_of(labels=KNOWN if is_known else LabelFacts(np.array([0.5]), None))
     for _ in range(4):
         asked = fit.weights
-        fit.add(expected_answer(fit, asked, fit.radius(asked, RECORDS)))
+        fit.add(expected_answer(asked, fit.radius(asked, RECORDS)))
         fit.fit()
     # The number of rows is taken into account, and so the prior of the weights pulls a little.
     assert fit.weights == pytest.approx(OPTIMUM, abs=0.03)
@@ -196,7 +198,7 @@ def test_the_stated_deviations_are_those_of_the_noise():
     for _ in range(30):
         fit = fit_of()
         radius = fit.radius(fit.weights, RECORDS)
-        noiseless = expected_answer(fit, fit.weights, radius).observed.gradient
+        noiseless = expected_answer(fit.weights, radius).observed.gradient
         deviation = radius / 40
         noisy = noiseless + rng.normal(0, deviation, FEATURES)
         fit.add(answer(noisy, fit.weights, radius, deviation**2))
@@ -211,8 +213,8 @@ def test_answers_of_more_devices_weigh_more():
     fit = fit_of()
     asked, radius = fit.weights, fit.radius(fit.weights, RECORDS)
     opposite = 2 * fit.weights - OPTIMUM
-    fit.add(expected_answer(fit, asked, radius, OPTIMUM, variance=1e-6))
-    fit.add(expected_answer(fit, asked, radius, opposite, variance=1e-2))
+    fit.add(expected_answer(asked, radius, OPTIMUM, variance=1e-6))
+    fit.add(expected_answer(asked, radius, opposite, variance=1e-2))
     fit.fit()
     assert np.linalg.norm(fit.weights - OPTIMUM) < np.linalg.norm(fit.weights - opposite) / 5
 

@@ -11,6 +11,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.base import Population
 from ternhost.learn.direct import Direct, Options
 from ternhost.learn.direct_many import DirectOfMany
+from ternhost.learn.expected_gradients import ExpectedGradients
 from ternhost.learn.losses import mean_labels
 from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
 from ternhost.learn.observations import Observation
@@ -48,6 +49,11 @@ def fit_of(model, variance=VARIANCE):
     return MeanGradients(model, ROWS, LabelFacts(mean_labels_of(model), 0.01, variance))
 
 
+def expected_by(model):
+    """What gradients are expected to be. Linear regression has one class."""
+    return ExpectedGradients(model, ROWS, len(mean_labels_of(model)), VARIANCE)
+
+
 def random_labels(model, means, rng):
     """Draw labels of these means (n x classes); those of classes are 1 for one class, else 0."""
     if model == LINEAR:
@@ -77,14 +83,20 @@ def answer_of(model, asked, radius, rng, devices=20_000):
     return Answer(observed, RECORDS)
 
 
-# What a fit expects
+# What is expected
 
 
 @of_each_model
-def test_the_moments_of_a_gradient_are_those_with_random_labels(model):
+def test_the_mean_of_a_gradient_is_that_with_random_labels(model):
     gradients = gradients_of_devices(model, ASKED[model], 1, 400_000, np.random.default_rng(1))
-    moments = fit_of(model)._moments(ASKED[model], OPTIMA[model])
+    moments = expected_by(model).moments(ASKED[model], OPTIMA[model])
     assert moments.mean == pytest.approx(gradients.mean(axis=0), abs=0.005)
+
+
+@of_each_model
+def test_the_covariance_of_a_gradient_is_that_with_random_labels(model):
+    gradients = gradients_of_devices(model, ASKED[model], 1, 400_000, np.random.default_rng(1))
+    moments = expected_by(model).moments(ASKED[model], OPTIMA[model])
     assert moments.covariance == pytest.approx(np.cov(gradients.T), abs=0.005)
 
 
@@ -92,19 +104,19 @@ def test_the_moments_of_a_gradient_are_those_with_random_labels(model):
 def test_the_expected_clipped_mean_is_that_of_devices(model):
     asked, radius = ASKED[model], 0.1
     simulated = answer_of(model, asked, radius, np.random.default_rng(2))
-    expected = fit_of(model)._expected(simulated, OPTIMA[model]).mean
+    expected = expected_by(model).clipped_mean(simulated.observed, RECORDS, OPTIMA[model]).mean
     # As with two classes, a twenty-fifth of a radius is room for chance, and for what is not normal.
     assert np.abs(expected - simulated.observed.gradient).max() < radius / 25
 
 
 @of_each_model
 def test_the_curvature_is_the_change_of_the_mean_gradient_by_the_optimum(model):
-    fit, asked, optimum = fit_of(model), ASKED[model], OPTIMA[model]
-    curvature = fit._moments(asked, optimum).curvature
+    expected, asked, optimum = expected_by(model), ASKED[model], OPTIMA[model]
+    curvature = expected.moments(asked, optimum).curvature
     step = 1e-5
     for weight, change in enumerate(step * np.eye(len(optimum))):
-        after = fit._moments(asked, optimum + change).mean
-        before = fit._moments(asked, optimum - change).mean
+        after = expected.moments(asked, optimum + change).mean
+        before = expected.moments(asked, optimum - change).mean
         assert -curvature[:, weight] == pytest.approx((after - before) / (2 * step), abs=1e-6)
 
 
@@ -157,20 +169,30 @@ def test_the_radius_shrinks_with_what_a_linear_model_explains():
     assert fit.radius(fit.weights, RECORDS) == pytest.approx(shrunk * before, rel=0.1)
 
 
-def test_a_fit_of_numbers_with_an_unknown_variance_is_restored():
+def fit_and_restored_fit():
+    """A fit of numbers with an unknown variance, and the same from its state."""
     fit = MeanGradients(LINEAR, ROWS, LabelFacts(np.zeros(1), None))
     fit.add(answer_of(LINEAR, fit.weights, 0.1, np.random.default_rng(6)))
     fit.fit()
     again = MeanGradients(LINEAR, ROWS, LabelFacts(np.zeros(1), None))
     again.restore(json.loads(json.dumps(fit.state())))
+    return fit, again
+
+
+def test_a_restored_fit_of_numbers_with_an_unknown_variance_has_the_same_radius():
+    fit, again = fit_and_restored_fit()
     assert again.radius(fit.weights, RECORDS) == fit.radius(fit.weights, RECORDS)
+
+
+def test_a_restored_fit_of_numbers_with_an_unknown_variance_goes_on_identically():
+    fit, again = fit_and_restored_fit()
     assert again.fit().tolist() == fit.fit().tolist()
 
 
 # Runs
 
 
-def test_a_linear_model_is_learned_from_one_answer_of_each_device():
+def test_devices_of_many_records_answer_once_about_a_linear_model():
     data = synthetic.linear(2_000, 4, seed=2)
     options = Options(data=data.name, model="linear", records=RECORDS, epsilon="4")
     assert isinstance(Direct.suited(options, Population(clients=20), data), DirectOfMany)
