@@ -268,7 +268,12 @@ class DirectOfMany(Learning):
             return np.sort(order[:group_size])
         assert self.clients is not None
         start, end = self._ends[self._round : self._round + 2]
-        return np.sort(np.arange(start, end) % self.clients)
+        turns = np.arange(start, end) % self.clients
+        if self.holdings is None or self._has_owners:
+            # Devices with records of their own may be in an order that matters, such as that of
+            # places or of time. Others get theirs at random.
+            turns = np.random.default_rng(self.options.seed).permutation(self.clients)[turns]
+        return np.sort(turns)
 
     def _records_of(self, clients: Indices) -> Indices:
         """Return of how many records each of some clients reports the mean, about.
