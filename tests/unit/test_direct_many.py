@@ -16,8 +16,9 @@ from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct, Options
+from ternhost.learn.direct import Direct
 from ternhost.learn.direct_many import DirectOfMany
+from ternhost.learn.direct_options import Options
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import projection
 from ternhost.run.options import RunOptions

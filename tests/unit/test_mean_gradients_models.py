@@ -9,8 +9,9 @@ from tern.wire import LINEAR, SOFTMAX_GRADIENT
 from ternhost.datasets import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct, Options
+from ternhost.learn.direct import Direct
 from ternhost.learn.direct_many import DirectOfMany
+from ternhost.learn.direct_options import Options
 from ternhost.learn.expected_gradients import ExpectedGradients
 from ternhost.learn.losses import mean_labels
 from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients

@@ -22,7 +22,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
-from ternhost.learn import estimate, projections, public
+from ternhost.learn import estimate, projections
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import (
     DeviceClass,
@@ -41,8 +41,9 @@ from ternhost.learn.designs import (
     class_of,
 )
 from ternhost.learn.devices import Devices, take
+from ternhost.learn.direct_base import DirectLearning
 from ternhost.learn.direct_many import DirectOfMany
-from ternhost.learn.direct_options import MOMENTS, REPORTS, Options
+from ternhost.learn.direct_options import MOMENTS, REPORTS
 from ternhost.learn.estimate import Estimate
 from ternhost.learn.fedsgd import FedSGD, rounds_by_tau
 from ternhost.learn.learning import Learning, LearningOptions
@@ -80,17 +81,15 @@ class DroppedRows(NamedTuple):
     misfit: float  # of the first gradient at that time (`Observations`)
 
 
-class Direct(Learning):
+class Direct(DirectLearning):
     """Each device answers once.
 
     In a run the rounds ask equal parts of the devices, in a served fleet those that have not
     answered.
     """
 
-    name = "direct"
     about = "one answer of each device; for two classes, or many records"
     example = "--reports 20000"
-    Options: ClassVar[Any] = Options
     once = True
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
@@ -126,7 +125,7 @@ class Direct(Learning):
 
         # The plan, for as many reports as are expected.
         self.holdings = self._training_records(reserved=self._public.reserved)
-        expected = options.reports or self._available or self._clients_to_make(REPORTS)
+        expected = options.reports or self._available_clients or self._clients_to_make(REPORTS)
         self._second_half = slice(expected // 2, expected)  # of the clients
         self._plan_rounds(expected)
         self._require_records()
@@ -148,31 +147,6 @@ class Direct(Learning):
             return DirectOfMany(options, population, data)
         return cls(options, population, data)
 
-    @property
-    def _available(self) -> int:
-        """How many devices there are; 0: as many as the run needs."""
-        if self._has_owners:
-            assert self.holdings is not None
-            return self.holdings.clients
-        return self._population.clients or self._population.devices
-
-    def _public_rows(self) -> public.PublicRows:
-        """Return features of records that everybody may know, to stand for those of the devices.
-
-        They are the rows that the user names, else those that the data set declares to be public,
-        unless the devices are to report their features instead. The result also says which records
-        of the data set they are, since no device may hold these.
-        """
-        text = self.options.public  # a file, a number of records, "none", or "" if not named
-        devices_report_features = self.options.moments is not None
-        if not text:
-            text = "none"
-            if not devices_report_features:
-                text = public.declared(self.dataset)
-        return public.parse(
-            text, self.dataset, d=self.d, seed=self.options.seed, schema=self.schema
-        )
-
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.
 
@@ -189,7 +163,7 @@ class Direct(Learning):
             self.reports = self.clients = None  # they grow as long as the fleet is served
             return
 
-        available = self._available
+        available = self._available_clients
         hint = f"use at most --reports {available}, or take more of each with fedsgd"
         purpose = ", each of which answers once"
         require_clients(self.options.reports, available or expected, purpose, hint)
@@ -405,7 +379,7 @@ class Direct(Learning):
     def done(self) -> bool:
         if self._descent:
             return self._descent.done
-        return self.rounds is not None and self._round >= self.rounds
+        return super().done
 
     @property
     def weights(self) -> Floats:
@@ -450,12 +424,8 @@ class Direct(Learning):
 
         clients: how many there are, or how many have not answered.
         """
-        schedule = self._population.schedule
-        if schedule:  # the fleet is served round after round
-            order = np.random.default_rng([self.options.seed, self._round]).permutation(clients)
-            # A share of the fleet, not of those that are left.
-            group_size = schedule.group(max(clients, self._population.devices))
-            return np.sort(order[:group_size])
+        if self._population.schedule:  # the fleet is served round after round
+            return self._group_of_served(clients)
         return np.arange(self._asked_by(self._round), self._asked_by(self._round + 1))
 
     def _asked_by(self, rounds: int) -> int:
@@ -718,10 +688,7 @@ class Direct(Learning):
         if self._descent:
             descent = self._descent.optimisation()
             return {**descent, "optimiser": f"direct, then {descent['optimiser']}"}
-        stopped = None
-        if self.done:
-            stopped = "rounds"
-        return {"stopped": stopped, "optimiser": "direct", "rate": None}
+        return super().optimisation()
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, for JSON.

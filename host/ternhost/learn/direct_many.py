@@ -16,7 +16,7 @@ where the answers have more evidence for these.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,12 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
-from ternhost.learn import estimate, projections, public
+from ternhost.learn import estimate, projections
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import ReportDesign, by_class
 from ternhost.learn.devices import Devices, take
-from ternhost.learn.direct_options import REPORTS, Options
-from ternhost.learn.learning import Learning
+from ternhost.learn.direct_base import DirectLearning
+from ternhost.learn.direct_options import REPORTS
 from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
 from ternhost.learn.observations import Observation, made_up
 from ternhost.learn.parameters import MODELS, Floats, quantise, reading_state
@@ -40,7 +40,9 @@ from ternhost.privacy import projection
 # classes, and how large gradients are.
 _PARTS_OF_ROUNDS = (1, 1, 1, 1, 2, 2)
 _PARTS = sum(_PARTS_OF_ROUNDS)
-_LABELS_OF_NAMED_SHARE = 625  # a share that the user names is as certain as that of so many labels
+# A share that the user names is as certain as that of so many labels: a share of one half has a
+# standard deviation of 0.02.
+_LABELS_OF_NAMED_SHARE = 625
 _LEAST_VARIANCE = 1e-4  # of labels that are numbers
 _DOUBT = 3.0  # logarithm of the odds against public rows from which made-up rows take their place
 _CLASS_FACTOR = 2.0  # by which numbers of records differ between classes of devices
@@ -54,11 +56,8 @@ class _Planned(NamedTuple):
     records: int  # of how many each of these devices reports the mean, about
 
 
-class DirectOfMany(Learning):
+class DirectOfMany(DirectLearning):
     """Each device answers once, about all its records."""
-
-    name = "direct"
-    Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Plan the rounds, and find out what is publicly known of the labels and the features.
@@ -115,13 +114,6 @@ class DirectOfMany(Learning):
             text = f"--share-of-positives is for two classes, and a {self.model} model has others"
             raise UsageError(text, "leave it out")
 
-    def _public_rows(self) -> public.PublicRows:
-        """Return features of records that everybody may know, to stand for those of the devices."""
-        text = self.options.public or public.declared(self.dataset)
-        return public.parse(
-            text, self.dataset, d=self._feature_count(), seed=self.options.seed, schema=self.schema
-        )
-
     def _label_facts(self) -> tuple[str, LabelFacts]:
         """Return what everybody may know of the labels, and where it is from, in words."""
         named = self.options.share_of_positives
@@ -161,14 +153,6 @@ class DirectOfMany(Learning):
             return (labels[:, None] > 0).astype(np.float64)
         return np.asarray(labels[:, None] == np.arange(self.classes), np.float64)
 
-    @property
-    def _available(self) -> int:
-        """How many devices there are; 0: as many as the run needs."""
-        if self._has_owners:
-            assert self.holdings is not None
-            return self.holdings.clients
-        return self._population.clients or self._population.devices
-
     def _plan_rounds(self) -> None:
         """Set how many rounds, clients and reports there will be.
 
@@ -180,39 +164,56 @@ class DirectOfMany(Learning):
             self.rounds = schedule.rounds
             self.reports = self.clients = None  # they grow as long as the fleet is served
             return
-        available = self._available or self._clients_to_make(REPORTS)
-        if not self._available and self.options.reports:
-            require_clients(
-                self.options.reports,
-                max(available, self.options.reports if self.holdings is None else 0),
-                f" of {self.records_per_device:,} records each",
-                f"use at most --reports {available}, or a fleet such as --fleet simulated:{available}",
-            )
-            available = self.options.reports
+        available = self._available_clients
+        if not available:
+            available = self._clients_made_for_run()
         self.reports = self.options.reports or available
         self.clients = min(self.reports, available)
         self.times = -(-self.reports // self.clients)  # rounded up
         self.once = self.times == 1
         self.rounds = len(self._ends) - 1
 
+    def _clients_made_for_run(self) -> int:
+        """Return how many clients tern makes where nothing says their number: one for each report.
+
+        Raises UsageError if the data have too few records for so many.
+        """
+        most = self._clients_to_make(REPORTS)
+        reports: int | None = self.options.reports
+        if reports is None:
+            return most
+        if self.holdings is not None:
+            require_clients(
+                reports,
+                most,
+                f" of {self.records_per_device:,} records each",
+                f"use at most --reports {most}, or a fleet such as --fleet simulated:{most}",
+            )
+        return reports
+
     @property
     def _ends(self) -> list[int]:
-        """How many answers have been asked for before each round, and after the last.
-
-        No round asks a device twice.
-        """
+        """How many answers have been asked for before each round, and after the last."""
         assert self.reports is not None
-        is_at_once = self.options.at_once and self.times == 1 and self._labels.is_known
-        if is_at_once:  # else the first rounds have to show the shares of the classes
-            return [0, self.reports]
-        parts = list(_PARTS_OF_ROUNDS)
-        most_turns_of_pattern = _PARTS // max(parts)
-        patterns = -(-self.times // most_turns_of_pattern)
-        parts += [2] * ((patterns - 1) * _PARTS // 2)
+        parts = self._parts_of_rounds()
         ends = [0]
-        for part in itertools.accumulate(parts):
-            ends.append(self.reports * part // sum(parts))
+        for parts_so_far in itertools.accumulate(parts):
+            ends.append(self.reports * parts_so_far // sum(parts))
         return sorted(set(ends))  # without rounds that would ask nobody
+
+    def _parts_of_rounds(self) -> list[int]:
+        """Return how many parts of the answers each round asks for. All parts are of equal size.
+
+        No round asks a device twice, so that devices which answer several times have more rounds.
+        """
+        # Where the shares of the classes are not known, the first rounds have to show them.
+        if self.options.at_once and self.once and self._labels.is_known:
+            return [1]
+        parts = list(_PARTS_OF_ROUNDS)
+        largest = max(parts)
+        while largest * self.times > sum(parts):  # the largest round would ask a device twice
+            parts += [largest] * (_PARTS // largest)
+        return parts
 
     @property
     def fewest_asked(self) -> int | None:
@@ -260,12 +261,8 @@ class DirectOfMany(Learning):
 
     def _group_of(self, clients: int) -> Indices:
         """Return which clients the next round asks, as numbers from 0. clients: how many there are."""
-        schedule = self._population.schedule
-        if schedule:
-            order = np.random.default_rng([self.options.seed, self._round]).permutation(clients)
-            # A share of the fleet, not of those that are left.
-            group_size = schedule.group(max(clients, self._population.devices))
-            return np.sort(order[:group_size])
+        if self._population.schedule:  # the fleet is served round after round
+            return self._group_of_served(clients)
         assert self.clients is not None
         start, end = self._ends[self._round : self._round + 2]
         turns = np.arange(start, end) % self.clients
@@ -282,18 +279,13 @@ class DirectOfMany(Learning):
         Only where the data say which device has which records, and the user names no bound of their
         number, devices differ. Then numbers are rounded to powers of _CLASS_FACTOR.
         """
+        most: int = self.options.records_in_mean
         if not self._has_classes_of_records:
-            return np.full(len(clients), self._most_in_mean)
+            return np.full(len(clients), most)
         assert self.holdings is not None
-        counts = np.minimum(self.holdings.counts(clients), self._most_in_mean)
+        counts = np.minimum(self.holdings.counts(clients), most)
         powers = np.round(np.log(counts) / math.log(_CLASS_FACTOR))
         return np.round(_CLASS_FACTOR**powers).astype(np.int64)
-
-    @property
-    def _most_in_mean(self) -> int:
-        """The most records of which a device reports the mean: all of its records, or a batch."""
-        batch: int = self.options.batch  # 0: all
-        return min(batch or self.records_per_device, self.records_per_device)
 
     @property
     def _has_classes_of_records(self) -> bool:
@@ -302,7 +294,7 @@ class DirectOfMany(Learning):
 
     def question_for(self, design: ReportDesign) -> Question:
         """Return the next question to devices of an epsilon that have the most records."""
-        return self._question(design, self._most_in_mean)
+        return self._question(design, self.options.records_in_mean)
 
     def _question(self, design: ReportDesign, records: int) -> Question:
         """Return the question for the mean gradient at the model so far.
@@ -371,10 +363,6 @@ class DirectOfMany(Learning):
         return [self._by_public, self._by_made_up]
 
     @property
-    def done(self) -> bool:
-        return self.rounds is not None and self._round >= self.rounds
-
-    @property
     def weights(self) -> Floats:
         return quantise(self._fit.weights).values  # as devices get it
 
@@ -392,13 +380,6 @@ class DirectOfMany(Learning):
             self.last_gradient = state["last"]
             for fit, stored in zip(self._fits, state["fits"], strict=True):
                 fit.restore(stored)
-
-    def optimisation(self) -> dict[str, Any]:
-        """Return how the model was updated, for JSON: as `Learning.optimisation`."""
-        stopped = None
-        if self.done:
-            stopped = "rounds"
-        return {"stopped": stopped, "optimiser": "direct", "rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, for JSON.

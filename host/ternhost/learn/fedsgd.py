@@ -184,10 +184,7 @@ class FedSGD(Learning):
         these options. Raises UsageError if the group of a round is larger than the fleet.
         """
         schedule = self._population.schedule
-        available = self._population.clients or self._population.devices  # 0: as many as needed
-        if self._has_owners:
-            assert self.holdings is not None
-            available = self.holdings.clients
+        available = self._available_clients
         if schedule:
             self.rounds = schedule.rounds
             self.reports = self.clients = None  # they grow as long as the fleet is served
@@ -249,7 +246,7 @@ class FedSGD(Learning):
             rounds=horizon,
             reported=report_count * coordinates,
             variance=variance,
-            records=self._records_in_mean,
+            records=options.records_in_mean,
         )
         fixed_range = ranges.parse(options.clip)
         self._ranges = Ranges(reported, fixed_range)
@@ -263,7 +260,7 @@ class FedSGD(Learning):
         # Means of several records are asked at a narrow range, where most values are clipped. Then a
         # value is 1 instead of 0, and if few reports are about it, chance makes it differ by as much.
         variance_of_step = variance
-        if self._records_in_mean > 1 and not self._projects:
+        if options.records_in_mean > 1 and not self._projects:
             variance_of_step += 1
 
         settings = StepSettings(
@@ -282,12 +279,6 @@ class FedSGD(Learning):
             gives_up=schedule is None,
         )
         self.trainer = Trainer(plan)
-
-    @property
-    def _records_in_mean(self) -> int:
-        """Of how many records a reported gradient is the mean, at most: all of a device, or a batch."""
-        batch: int = self.options.batch  # 0: all
-        return min(batch or self.records_per_device, self.records_per_device)
 
     def begin_at(self, weights: Floats) -> None:
         """Begin the training at these weights (d) instead of 0."""

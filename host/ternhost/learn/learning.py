@@ -109,6 +109,13 @@ class LearningOptions(BudgetOptions, ModelOptions):
         in_order = 0 <= self.batch <= MAX_BATCH
         require(in_order, "batch", f"0 (all) to {MAX_BATCH} records", self.batch)
 
+    @property
+    def records_in_mean(self) -> int:
+        """Of how many records a reported gradient is the mean, at most: all of a device, or a batch."""
+        if self.batch == 0:
+            return self.most_records
+        return min(self.batch, self.most_records)
+
 
 class Learning(Learner):
     """The base of algorithms that learn a linear model.
@@ -292,6 +299,14 @@ class Learning(Learner):
     def _has_owners(self) -> bool:
         """Whether the clients are devices that the data name, with the records of each."""
         return self.holdings is not None and bool(self.holdings.names)
+
+    @property
+    def _available_clients(self) -> int:
+        """How many clients can be asked; 0: as many as the run needs."""
+        if self._has_owners:
+            assert self.holdings is not None
+            return self.holdings.clients
+        return self._population.clients or self._population.devices
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """Return the clients that a round asks, if all take turns (numbers from 0).
