@@ -198,6 +198,13 @@ def test_a_named_number_of_records_makes_one_class():
     assert {planned.records for planned in learner._planned(range(1, 17))} == {300}
 
 
+def test_a_note_says_that_questions_show_the_numbers_of_records():
+    (of_one_class, of_many) = (
+        begun(clients=16, data=OF_TWO_SIZES, records=records).notes for records in (300, None)
+    )
+    assert any("how many records" in note for note in set(of_many) - set(of_one_class))
+
+
 def test_two_classes_with_the_same_question_keep_their_own_numbers_of_records(monkeypatch):
     """With many records the radius hardly depends on their number, so that questions may be equal."""
     learner = begun(clients=16, data=OF_TWO_SIZES, records=None)

@@ -8,9 +8,13 @@ import pytest
 
 from ternhost import datasets
 from ternhost.errors import USAGE, UsageError
+from ternhost.learn.base import Population
+from ternhost.run.begin import make_learner
 from ternhost.run.device_model import DeviceModel
+from ternhost.run.options import RunOptions
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts, Kind
+from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here", "coarse")
 TABLE, SCHEMA_FILE = Path("my.csv"), Path("my.toml")
@@ -180,6 +184,53 @@ def test_computed_bounds_are_among_what_is_not_protected(computed):
     (section,) = [each for each in sentences.sections(facts) if "not protected" in each.title]
     texts = [part.text for part in section.parts]
     assert any("computed from the records" in text for text in texts) == computed
+
+
+# Devices with different numbers of records
+
+
+@pytest.fixture
+def homes(here):
+    """A table of homes with many and with few records in turn."""
+    rng = np.random.default_rng(1)
+    lines = ["home,a,y"]
+    for home in range(8):
+        for _ in range(4 if home % 2 else 100):
+            lines.append(f"h{home},{rng.uniform(-1, 1):.4f},{rng.choice(['on', 'off'])}")
+    TABLE.write_text("\n".join(lines) + "\n")
+    bounds = "[columns.a]\nlow = -1\nhigh = 1\n"
+    SCHEMA_FILE.write_text(f'label = "y"\n\n{bounds}\n[columns.y]\ncategories = ["off", "on"]\n')
+    return ("train", "--data", "my.csv", "--by", "home", "--epsilon", "4", *simulated(8))
+
+
+def asked_of_run(run="mine"):
+    """The settings that the store of a run keeps."""
+    files = gather.run_directory.find(run)
+    with Store(files.store) as store:
+        return store.run(files.name).asked
+
+
+@pytest.mark.parametrize("bound", [(), ("--records", "50")])
+def test_a_resumed_run_asks_devices_by_their_records_as_before(bound, homes, tern):
+    tern(*homes, *bound)
+    resumed = make_learner(RunOptions.stored(asked_of_run()), Population(clients=8))
+    records = {int(number) for number in resumed._records_of(np.arange(8))}
+    assert records == {50} if bound else len(records) > 1
+
+
+@pytest.mark.parametrize("bound", [(), ("--records", "50")])
+def test_the_privacy_statement_says_whether_questions_show_numbers_of_records(bound, homes, tern):
+    tern(*homes, *bound)
+    facts = gather.of_run(gather.run_directory.find("mine"))
+    assert facts.shows_record_counts == (not bound)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_numbers_of_records_that_questions_show_are_among_what_is_not_protected(shown):
+    facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, shows_record_counts=shown)
+    (section,) = [each for each in sentences.sections(facts) if "not protected" in each.title]
+    texts = [part.text for part in section.parts]
+    assert any("About how many records" in text for text in texts) == shown
 
 
 # Classes by their names

@@ -16,6 +16,7 @@ where the answers have more evidence for these.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,10 +70,10 @@ class DirectOfMany(DirectLearning):
             than an answer can tell of.
         """
         super().__init__(options, population, data)
-        self._named_records = options.records  # None: the data say which device has how many
         self._require_options()
         self._public = self._public_rows()
         self.holdings = self._training_records(reserved=self._public.reserved)
+        self._decide_on_classes(bound_is_named=options.records is not None)
         self.designs: list[ReportDesign] = []
         for device_class in self.options.classes():
             self.designs.append(projections.design(device_class, self.d))
@@ -113,6 +114,22 @@ class DirectOfMany(DirectLearning):
         if options.share_of_positives is not None and self.model != "logistic":
             text = f"--share-of-positives is for two classes, and a {self.model} model has others"
             raise UsageError(text, "leave it out")
+
+    def _decide_on_classes(self, bound_is_named: bool) -> None:
+        """Decide whether devices are asked by their own numbers of records; note it if they are.
+
+        bound_is_named: whether the user has named the most records of a device.
+        """
+        if self.options.asks_by_records is None:
+            has_unequal_devices = self._has_owners and not self._population.schedule
+            is_by_records = has_unequal_devices and not bound_is_named
+            self.options = replace(self.options, asks_by_records=is_by_records)
+        if self._has_classes_of_records:
+            note = (
+                "devices are asked by how many records they have, so a question shows about how many "
+                "its device has; if nobody may know that, name a bound for all: --records N"
+            )
+            self.notes = (*self.notes, note)
 
     def _label_facts(self) -> tuple[str, LabelFacts]:
         """Return what everybody may know of the labels, and where it is from, in words."""
@@ -290,7 +307,7 @@ class DirectOfMany(DirectLearning):
     @property
     def _has_classes_of_records(self) -> bool:
         """Whether devices are asked by their own numbers of records."""
-        return self._has_owners and self._named_records is None and not self._population.schedule
+        return bool(self.options.asks_by_records)
 
     def question_for(self, design: ReportDesign) -> Question:
         """Return the next question to devices of an epsilon that have the most records."""

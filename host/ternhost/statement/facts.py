@@ -87,6 +87,8 @@ class Facts:
 
     # Whether bounds or categories of columns come from the records: those are published unprotected.
     has_computed_bounds: bool = False
+    # Whether devices of different numbers of records get different questions.
+    shows_record_counts: bool = False
 
     # Rows for the table of particulars, by their heading.
     particulars: Mapping[str, str] = field(default_factory=dict)

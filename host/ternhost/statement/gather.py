@@ -121,6 +121,7 @@ def of_run(files: RunFiles) -> Facts:
             is_endless=is_endless,
             reports_answers=is_inference,
             has_computed_bounds=_has_computed_bounds([run]),
+            shows_record_counts=_shows_record_counts([run]),
             particulars=_particulars_of_run(run, files, options),
         )
 
@@ -132,6 +133,11 @@ def _has_computed_bounds(runs: Iterable[StoredRun]) -> bool:
             if finding["kind"] == findings.COMPUTED:
                 return True
     return False
+
+
+def _shows_record_counts(runs: Iterable[StoredRun]) -> bool:
+    """Return whether the questions of a run differed by how many records a device has."""
+    return any(run.asked["learning"].get("asks_by_records") for run in runs)
 
 
 def _plans_computed_bounds(options: RunOptions) -> bool:
@@ -499,6 +505,7 @@ def of_store(path: Path) -> Facts:
             report_formats=_report_formats(store, is_simulated),
             most_reports=_most_reports(report_counts),
             has_computed_bounds=_has_computed_bounds(runs),
+            shows_record_counts=_shows_record_counts(runs),
             particulars=_particulars_of_store(store, path),
         )
 
@@ -633,6 +640,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         is_endless=is_endless,
         reports_answers=learner.command == "infer",
         has_computed_bounds=_plans_computed_bounds(options),
+        shows_record_counts=bool(getattr(learner.options, "asks_by_records", False)),
         particulars={"command": command, **_particulars_of_options(options)},
     )
 

@@ -523,6 +523,12 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
             "has it.",
             (Key.FACT, Key.DEFINITION),
         )
+    if facts.shows_record_counts:
+        yield Sentence(
+            "About how many records a device has is not protected here: devices are asked by this number, and a "
+            "question shows it up to a factor of two.",
+            (Key.FACT, Key.DEFINITION),
+        )
     yield Sentence(
         "A person behind several devices loses as much as these devices lose together.",
         (Key.COMPOSITION, Key.DEFINITION),
@@ -538,8 +544,9 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
         (Key.DEFINITION,),
     )
     yield Sentence(
-        "Rows that were named as public are public. So is the upper bound of the number of records, which is the same "
-        "for all devices.",
+        "Rows that were named as public are public. If they are records of the same data, so are their labels, "
+        "which may show how frequent each class is. A share of a class that was named is public, and so is the "
+        "upper bound of the number of records, which is the same for all devices.",
         (Key.DEFINITION, Key.LEAVES),
     )
     yield Sentence(
