@@ -137,21 +137,32 @@ def _better(once: Candidate, many: Candidate) -> RunOptions:
 
     once: one report of each device. many: many rounds.
     """
-    better, other = once, many
-    comparison = "one answer tells of many records"
-    if isinstance(once.learner, Direct):  # each device holds one record
-        error = once.learner.expected_error
-        assert error is not None  # as public rows are known
-        assert many.learner.reports is not None
-        group = many.learner.reports // ROUNDS
-        best_error = once.learner.error_of_descent(many.learner.designs, ROUNDS, group)
-        error_of_rounds = _OVER_BEST * best_error
-        if error_of_rounds < error:
-            better, other = many, once
-            error, error_of_rounds = error_of_rounds, error
-        comparison = (
-            f"the expected squared error of a score is {error:.2g}, not {error_of_rounds:.2g}"
-        )
+    if not isinstance(once.learner, Direct):  # each device holds many records
+        return _chosen(once, many, "one answer tells of many records")
+    error_of_once = once.learner.expected_error
+    assert error_of_once is not None  # as public rows are known
+    error_of_rounds = _error_of_rounds(once.learner, many.learner)
+    if error_of_rounds < error_of_once:
+        better, other = many, once
+    else:
+        better, other = once, many
+    smaller, larger = sorted([error_of_once, error_of_rounds])
+    comparison = f"the expected squared error of a score is {smaller:.2g}, not {larger:.2g}"
+    return _chosen(better, other, comparison)
+
+
+def _error_of_rounds(once: Direct, many: Learner) -> float:
+    """Return the expected squared error of the scores of a model that learns in many rounds.
+
+    once: knows the public rows, by which the error is computed. many: the learner in many rounds.
+    """
+    assert many.reports is not None
+    devices_of_round = many.reports // ROUNDS
+    return _OVER_BEST * once.error_of_descent(many.designs, ROUNDS, devices_of_round)
+
+
+def _chosen(better: Candidate, other: Candidate, comparison: str) -> RunOptions:
+    """Return the options of the better plan, with the reason. comparison: why it is better."""
     reason = (
         f"{better.words} (tern train {better.options.algorithm}) instead of {other.words} "
         f"(tern train {other.options.algorithm}): {comparison}"

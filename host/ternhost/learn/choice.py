@@ -70,37 +70,55 @@ def _direct_or_fedsgd(
     # Which options that the user named does only one of the two algorithms have?
     direct_options = names_of(algorithms[_DIRECT].Options)
     fedsgd_options = names_of(algorithms[_FEDSGD].Options)
+    only_fedsgd = named.keys() & (fedsgd_options - direct_options)
     only_direct = named.keys() & (direct_options - fedsgd_options)
     if named.get("public") == "none":  # both algorithms can do without public rows
         only_direct -= {"public"}
-    only_fedsgd = named.keys() & (fedsgd_options - direct_options)
-    most_records = 1  # of a device
+    wants_direct = bool(only_direct)
 
-    obstacle = None  # to direct
     if only_fedsgd:
-        obstacle = f": {flag(min(only_fedsgd))} is an option of it"
-    elif not made and not only_direct:
-        obstacle = "; boards with the module projection can do with one answer: tern train direct"
-    else:
-        most_records = _most_records(named)
-        # One answer about the mean of many records tells far more than about a single record.
-        if most_records > 1:
-            obstacle = _unsuited_to_means(named)
-            # Without public rows, other models are no better by it than by many rounds.
-            if obstacle is None and not only_direct and _model(named) != "logistic":
-                obstacle = _missing_rows(named)
-        elif not _has_two_classes(named):
-            obstacle = _TWO_CLASSES
-        elif not only_direct:
-            obstacle = _missing_rows(named)
+        return Chosen(_FEDSGD, f"{_ROUNDS}: {flag(min(only_fedsgd))} is an option of it")
+    if not made and not wants_direct:
+        hint = "boards with the module projection can do with one answer: tern train direct"
+        return Chosen(_FEDSGD, f"{_ROUNDS}; {hint}")
 
-    if obstacle:
+    most_records = _most_records(named)  # of a device
+    if most_records > 1:
+        obstacle = _obstacle_to_means(named, wants_direct)
+    else:
+        obstacle = _obstacle_to_single_records(named, wants_direct)
+    if obstacle is not None:
         return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
-    if only_direct:
+    if wants_direct:
         return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of it")
     if most_records > 1:
         return Chosen(_DIRECT, f"{_ONCE}: it tells of all its records, up to {most_records:,}")
     return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
+
+
+def _obstacle_to_means(named: Mapping[str, Any], wants_direct: bool) -> str | None:
+    """Say why not to ask each device once about many records, as the end of a sentence; or None.
+
+    One answer about the mean of many records tells far more than about a single record. So two
+    classes are learned well by it even without public rows. Other models are then no better than by
+    many rounds.
+
+    named: the options that the user named, by name. wants_direct: whether one of them is an option
+    of direct alone.
+    """
+    obstacle = _unsuited_to_means(named)
+    if obstacle is not None or wants_direct or _model(named) == "logistic":
+        return obstacle
+    return _missing_rows(named)
+
+
+def _obstacle_to_single_records(named: Mapping[str, Any], wants_direct: bool) -> str | None:
+    """Say why not to ask each device once about a single record. The rest as of the function above."""
+    if not _has_two_classes(named):
+        return _TWO_CLASSES
+    if wants_direct:
+        return None
+    return _missing_rows(named)
 
 
 def _implied_algorithm(

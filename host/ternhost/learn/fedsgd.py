@@ -224,31 +224,41 @@ class FedSGD(Learning):
         The range says how far devices clip their values. Sets `trainer`, which makes the steps of
         the model.
         """
-        options, schedule = self.options, self._population.schedule
-        model = MODELS[self.model]
-        horizon = self.rounds or 1  # rounds for which the rate is chosen
-        if schedule:
-            horizon = schedule.planned
-        coordinates = self.designs[0].k  # about which a report says something
-        if self._projects:
-            coordinates = self.d
+        self._plan_ranges()
+        options = self.options
+        settings = StepSettings(
+            learning_rate=options.rate,
+            regularisation=options.regularisation,
+            optimiser=options.optimiser,
+            horizon=self._horizon,
+            classes=self.classes,
+        )
+        reports = RoundReports(
+            devices=self._group, k=self._coordinates, variance=self._variance_of_step
+        )
+        plan = training.plan(
+            model=MODELS[self.model],
+            dimension=self.d,
+            reports=reports,
+            rounds=self.rounds,
+            settings=settings,
+            gives_up=self._population.schedule is None,
+        )
+        self.trainer = Trainer(plan)
 
-        # The estimates of all classes of devices are combined by inverse variance, so that their
-        # precisions add up.
-        precision = sum(design.share / design.variance for design in self.designs)
-        variance = 1 / precision
-
-        report_count = self.reports or horizon * self._group
+    def _plan_ranges(self) -> None:
+        """Choose the range of the first round, and which designs show how large values are."""
+        report_count = self.reports or self._horizon * self._group
         reported = ranges.ReportedValues(
-            model=model,
+            model=MODELS[self.model],
             values=self.d,
             classes=self.classes,
-            rounds=horizon,
-            reported=report_count * coordinates,
-            variance=variance,
-            records=options.records_in_mean,
+            rounds=self._horizon,
+            reported=report_count * self._coordinates,
+            variance=self._variance_of_value,
+            records=self.options.records_in_mean,
         )
-        fixed_range = ranges.parse(options.clip)
+        fixed_range = ranges.parse(self.options.clip)
         self._ranges = Ranges(reported, fixed_range)
         self._tau = 2.0**-self._ranges.exponent  # values of the last round were clipped to +-tau
         # The designs of rounds that also find out how large values are; it need not be found out if
@@ -257,28 +267,40 @@ class FedSGD(Learning):
         if fixed_range is None:
             self._designs_showing_sizes = [design_showing_sizes(design) for design in self.designs]
 
-        # Means of several records are asked at a narrow range, where most values are clipped. Then a
-        # value is 1 instead of 0, and if few reports are about it, chance makes it differ by as much.
-        variance_of_step = variance
-        if options.records_in_mean > 1 and not self._projects:
-            variance_of_step += 1
+    @property
+    def _horizon(self) -> int:
+        """The number of rounds for which the learning rate is chosen."""
+        schedule = self._population.schedule
+        if schedule:
+            return schedule.planned
+        return self.rounds or 1
 
-        settings = StepSettings(
-            learning_rate=options.rate,
-            regularisation=options.regularisation,
-            optimiser=options.optimiser,
-            horizon=horizon,
-            classes=self.classes,
-        )
-        plan = training.plan(
-            model=model,
-            dimension=self.d,
-            reports=RoundReports(devices=self._group, k=coordinates, variance=variance_of_step),
-            rounds=self.rounds,
-            settings=settings,
-            gives_up=schedule is None,
-        )
-        self.trainer = Trainer(plan)
+    @property
+    def _coordinates(self) -> int:
+        """About how many coordinates a report says something."""
+        if self._projects:
+            return self.d
+        return self.designs[0].k
+
+    @property
+    def _variance_of_value(self) -> float:
+        """The variance of a reported value whose input is 0, over all classes of devices.
+
+        The estimates of the classes are combined by inverse variance, so that their precisions add up.
+        """
+        precision = sum(design.share / design.variance for design in self.designs)
+        return 1 / precision
+
+    @property
+    def _variance_of_step(self) -> float:
+        """The variance of a reported value, by which the learning rate is chosen.
+
+        Means of several records are asked at a narrow range, where most values are clipped. Then a
+        value is 1 instead of 0, and if few reports are about it, chance makes it differ by as much.
+        """
+        if self.options.records_in_mean > 1 and not self._projects:
+            return self._variance_of_value + 1
+        return self._variance_of_value
 
     def begin_at(self, weights: Floats) -> None:
         """Begin the training at these weights (d) instead of 0."""

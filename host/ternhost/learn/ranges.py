@@ -49,9 +49,8 @@ SHOW_SIZES_EVERY = 10  # rounds; one of them is asked with a card that shows siz
 _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _SVM_RANGES = 3
-_RANGES_OF_MEANS = (
-    6  # what the records of a device have in common does not shrink with their number
-)
+# Of means of many records: what these have in common does not shrink with their number.
+_RANGES_OF_MEANS = 6
 _UNBALANCED = 0.05
 _FEATURE = 0.35  # mean square of a feature
 _CENTRED = 0.05

@@ -32,7 +32,7 @@ from ternhost.planning.cells import Cell, FinishedCells, Row, Tables, run_cells
 from ternhost.planning.one_report import RUNS
 from ternhost.planning.simulation import fleet_of, rounds, simulate
 from ternhost.planning.statistics import grouped, pick
-from ternhost.planning.whole_devices import WholeDevices, epsilon_text
+from ternhost.planning.whole_devices import MOST_HELD, WholeDevices, epsilon_text
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.units import DEVICE, parse_unit
@@ -40,7 +40,6 @@ from ternhost.text import counted
 
 # The model is judged after these rounds, and after the last.
 _JUDGED_ROUNDS = (1, 2, 3, 4, 8, 15, 30, 60, 100)
-_MOST_RECORDS = 10_000_000
 _NO_ROWS = "none"  # of the option --public
 # The epsilons of the picture, as multiples of the one that the user asked for.
 _NEIGHBOURS = (0.25, 0.5, 2.0)
@@ -66,7 +65,7 @@ class Existing:
     def __post_init__(self) -> None:
         """Raise UsageError for options that make no sense together."""
         require(self.runs >= 2, "runs", "2 or more", self.runs)
-        most = _MOST_RECORDS // self.options.most_records
+        most = MOST_HELD // self.options.most_records
         if self.devices is not None:
             require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
@@ -283,8 +282,10 @@ def _best_weights(data: Dataset, model: str, positions: Indices) -> Floats:
 def _splits(existing: Existing, learner: FedSum) -> list[Split]:
     """Return the reports of a device to try: a single one, and the best split, if it is another.
 
-    learner: FedSum for the same model. Only where devices answer about all of their records there
-    may be more than one report. Raises UsageError for an epsilon that no report can have.
+    The last one is the best. Only where devices answer about all of their records there may be more
+    than one report.
+
+    learner: FedSum for the same model. Raises UsageError for an epsilon that no report can have.
     """
     budget = _micro_epsilon(existing)
     one = Split(reports=1, epsilon=budget, variance=math.nan)
@@ -292,11 +293,9 @@ def _splits(existing: Existing, learner: FedSum) -> list[Split]:
         parse_epsilon(existing.options.run_epsilon, option="--run-epsilon")
         return [one]
     best = best_split(budget, learner.d)
-    if best.reports == 1:
-        return [best]
-    if budget > MAX_EPSILON:  # no single report can have it
-        return [best]
-    return [one, best]
+    if best.reports > 1 and budget <= MAX_EPSILON:  # a single report can have it, too
+        return [one, best]
+    return [best]
 
 
 def _can_split(existing: Existing, learner: FedSum) -> bool:
@@ -318,8 +317,8 @@ def _neighbours(existing: Existing, progress: Callable[[str], None]) -> list[Exi
         try:
             learner = other.learner(other.options.seed)
             data, model = other.loaded
-            for split in _best_for_life(other, learner):
-                other.whole_devices(split).learner(data, model, other.options.seed)
+            best = _split_to_run(other, learner)
+            other.whole_devices(best).learner(data, model, other.options.seed)
         except UsageError as error:
             progress(f"the picture has no epsilon {other.options.run_epsilon}: {error}")
             continue
@@ -334,9 +333,9 @@ def _few_runs(existing: Existing) -> int:
     return max(2, existing.runs // 2)
 
 
-def _best_for_life(existing: Existing, learner: FedSum) -> list[Split]:
-    """Return the best of `_splits` alone, in a list."""
-    return _splits(existing, learner)[-1:]
+def _split_to_run(existing: Existing, learner: FedSum) -> Split:
+    """Return the best of `_splits`."""
+    return _splits(existing, learner)[-1]
 
 
 def _cells(
@@ -377,9 +376,9 @@ def _cells(
             public=[as_asked],
             seed=few_seeds,
         )
-        best = _best_for_life(other, other.learner(options.seed))
+        best = _split_to_run(other, other.learner(options.seed))
         cells += Cell.for_each_combination(
-            table="answers", work=_answered, common=common, split=best, seed=few_seeds
+            table="answers", work=_answered, common=common, split=[best], seed=few_seeds
         )
     return cells
 
@@ -425,44 +424,44 @@ def _whole_device(
     `_part_of_records`.
     """
     data, model = existing.loaded
-    epsilon = _micro_epsilon(existing)
-    learner_of_devices = existing.whole_devices(splits[-1]).learner(
-        data, model, existing.options.seed
-    )
-    name = learner_of_devices.name
+    of_best = existing.whole_devices(splits[-1]).learner(data, model, existing.options.seed)
     curve = []
-    summaries = []
     for split in splits:
-        of_split = pick(rows["answers"], epsilon=epsilon, reports=split.reports)
+        of_split = pick(rows["answers"], epsilon=_micro_epsilon(existing), reports=split.reports)
         curve += _curve(of_split, measure)
-        further = {"epsilon": epsilon_text(split.epsilon)}
-        if split.reports > 1:
-            further["reports"] = str(split.reports * existing.device_count)
-        command = _command(existing, name, further)
-        summaries.append(
-            {
-                "reports": split.reports,
-                "epsilon": split.epsilon / MICRO,
-                "command": command,
-            }
-        )
+    summaries = [_summary_of_split(existing, of_best.name, split) for split in splits]
     split_in_rho = None
     if _can_split(existing, learner):
         best = best_split(existing.options.budget_in_rho(), learner.d, in_rho=True)
         split_in_rho = {"reports": best.reports, "epsilon": best.epsilon / MICRO}
     return {
         "unit": DEVICE,
-        "learner": name,
+        "learner": of_best.name,
         "epsilon": float(existing.options.run_epsilon),
         "delta": 0.0,
         "device_epsilon": float(existing.options.run_epsilon),
         "command": summaries[-1]["command"],
         "curve": curve,
         "curve_without_rows": None,
-        "public": _public_rows_in_words(learner_of_devices),
+        "public": _public_rows_in_words(of_best),
         "by_epsilon": _by_epsilon(_with_most_reports(rows["answers"]), measure),
         "splits": summaries,
         "split_in_rho": split_in_rho,
+    }
+
+
+def _summary_of_split(existing: Existing, learner: str, split: Split) -> dict[str, Any]:
+    """Return the reports of a device, and the command that asks for them, for JSON.
+
+    learner: the name of the one that learns from them.
+    """
+    further = {"epsilon": epsilon_text(split.epsilon)}
+    if split.reports > 1:
+        further["reports"] = str(split.reports * existing.device_count)
+    return {
+        "reports": split.reports,
+        "epsilon": split.epsilon / MICRO,
+        "command": _command(existing, learner, further),
     }
 
 

@@ -25,7 +25,7 @@ from ternhost.planning import quality, records, table, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.simulation import default, simulate
 from ternhost.planning.statistics import enough
-from ternhost.planning.whole_devices import WholeDevices
+from ternhost.planning.whole_devices import MOST_HELD, WholeDevices
 from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import counted
@@ -33,7 +33,6 @@ from ternhost.text import counted
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 # The same for devices with several records each, as far as the records are not too many.
 LADDER_OF_MANY = (10, 20, 50, 100, 200, 500, 1_000)
-_MOST_RECORDS = 10_000_000  # of all devices together
 RUNS = 8
 # A model is called useful after this part of the way from the answer that ignores the features to
 # the best model without privacy.
@@ -93,7 +92,7 @@ class Planned:
         must = f"numbers of {MOST_SIMULATED:,} or less"
         require(most <= MOST_SIMULATED, "devices", must, f"{most:,}")
         if self.most_records > 1:
-            most_devices = _MOST_RECORDS // self.most_records
+            most_devices = MOST_HELD // self.most_records
             must = f"numbers of {most_devices:,} or less with --records {self.records}"
             require(most <= most_devices, "devices", must, f"{most:,}")
             if self.rounds is not None:
@@ -105,7 +104,7 @@ def ladder_of(number_of_records: int | None) -> tuple[int, ...]:
     """Return the numbers of devices to try, by the number of records of each; None for one."""
     if number_of_records is None or number_of_records <= 1:
         return LADDER
-    most = _MOST_RECORDS // number_of_records
+    most = MOST_HELD // number_of_records
     return tuple(devices for devices in LADDER_OF_MANY if devices <= most)
 
 

@@ -19,6 +19,8 @@ from ternhost.learn.fedsgd import FedSGD
 from ternhost.learn.learning import Learning
 from ternhost.privacy.base import MICRO
 
+MOST_HELD = 10_000_000  # records of all devices of a plan together
+
 
 @dataclass(frozen=True)
 class WholeDevices:

@@ -24,7 +24,7 @@ from ternhost import vectorised
 from ternhost.count.members import integers
 from ternhost.count.questions import Question, values_of
 from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, RoundResult
-from ternhost.datasets import Holdings
+from ternhost.datasets import Holdings, Indices
 from ternhost.datasets.holdings import groups_of_equal
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
@@ -129,6 +129,19 @@ def _weights(question: Question) -> npt.NDArray[np.int64]:
     if question.model in wire.OF_CLASSES:
         return parameters.reshape(question.classes, -1)
     return parameters
+
+
+def _few_at_a_time(sizes: Indices, numbers_of_record: int) -> Iterator[Positions]:
+    """Yield positions of clients whose batches are of one size, as many as fit into memory together.
+
+    sizes: the number of records in the batch of each client. numbers_of_record: how many numbers the
+    work for one record needs.
+    """
+    for members in groups_of_equal(sizes):
+        size = int(sizes[members[0]])
+        step = lanes_at_a_time(size * numbers_of_record)
+        for start in range(0, len(members), step):
+            yield members[start : start + step]
 
 
 def _by_group(
@@ -471,15 +484,8 @@ class SimulatedDriver(Driver):
                 chosen=coordinates,
             )
 
-        def few_at_a_time() -> Iterator[Positions]:
-            """Yield clients whose batches are of one size, as many as fit into memory together."""
-            for members in groups_of_equal(sizes):
-                size = int(sizes[members[0]])
-                step = lanes_at_a_time(size * max(self.holdings.width, question.k))
-                for start in range(0, len(members), step):
-                    yield members[start : start + step]
-
-        return _by_group(few_at_a_time(), gradients_of)
+        numbers_of_record = max(self.holdings.width, question.k)
+        return _by_group(_few_at_a_time(sizes, numbers_of_record), gradients_of)
 
     def _collected(
         self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8] | None
