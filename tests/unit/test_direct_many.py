@@ -10,6 +10,7 @@ import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
 from simulating import ask, finished, fleet_of, rounds
 
+import ternhost
 from tern import card as cards
 from tern.fixed import ONE
 from ternhost.count.rounds import COMPLETE, RoundResult
@@ -435,3 +436,27 @@ def test_a_share_of_positives_is_refused_where_devices_have_one_record():
 def test_more_devices_than_there_are_records_for_are_refused():
     with pytest.raises(UsageError):
         begun(clients=1_000)
+
+
+def test_where_one_device_needs_too_many_records_the_hint_says_to_lower_their_number():
+    with pytest.raises(UsageError) as refused:
+        begun(clients=100_000, records=60_000)
+    assert "--records" in refused.value.hint
+
+
+# What is said about a run
+
+
+def test_devices_with_many_records_are_not_told_to_have_many_records(here):
+    learner = ternhost.Direct(data="synthetic-logistic", epsilon="0.001", records=50, seed=2)
+    result = str(ternhost.train(learner, "simulated:3"))
+    assert "chance" in result
+    assert "--records" not in result
+
+
+def test_where_rounds_cannot_be_chosen_no_option_for_them_is_named(here, caplog):
+    caplog.set_level("INFO")
+    learner = ternhost.Direct(data="synthetic-logistic", records=50, reports=9)
+    ternhost.train(learner, "simulated:3")
+    assert "--reports" in caplog.text
+    assert "--rounds" not in caplog.text

@@ -208,11 +208,14 @@ def require_enough(stock: Holdings, devices: int, name: str) -> None:
     available = len(stock.order)
     if needed <= available:
         return
-    hint = "use fewer devices"
+    ways = []
     if stock.clients:
-        hint = f"use at most {counted(stock.clients, 'device')}"
+        ways.append(f"at most {counted(stock.clients, 'device')}")
     if available >= devices:
-        hint += f", or at most --records {available // devices}"
+        ways.append(f"at most --records {available // devices}")
+    if not ways:  # neither alone is enough
+        ways.append("fewer devices with fewer --records")
+    hint = f"use {', or '.join(ways)}"
     who = f"{counted(devices, 'device')} with {counted(stock.per_client, 'record')} each"
     text = f"{who} need {needed:,}, and {name} has {available:,} for them"
     raise UsageError(text, hint)

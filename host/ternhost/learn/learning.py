@@ -738,6 +738,11 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
             "devices with many records each tell more (--records N), and a few of them are enough "
             "if each single record is protected (--unit record)"
         )
+        if not has_one_record:
+            remedy = (
+                "more devices or a larger --epsilon tell more, and these devices are enough if each "
+                "single record is protected (--unit record)"
+            )
         if result.get("unit"):  # the number of records that are protected; 0 is a device
             remedy = "more devices, or a larger --run-epsilon, make it better"
         return [

@@ -11,7 +11,7 @@ from ternhost.count.disclosures import Disclosures
 from ternhost.extensions import EXTENSIONS
 from ternhost.learn.designs import cheapest_and_dearest
 from ternhost.learn.devices import Devices
-from ternhost.options import flag
+from ternhost.options import flag, names_of
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
@@ -150,7 +150,12 @@ def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endl
         sentence = account.words("in every round")
     has_several_reports = account.releases[0].times > 1
     if has_several_reports and account.measure == MEASURES[EPSILON]:
-        sentence += f" (one a round: {flag(run.algorithm.rounds_option)} sets how many)"
+        rounds_option = run.algorithm.rounds_option
+        how_many = f"one a round: {flag(rounds_option)} sets how many"
+        # A learner without this option divides --reports into rounds of its own.
+        if rounds_option not in names_of(type(run.options.learning)):
+            how_many = "--reports sets how many all devices send"
+        sentence += f" ({how_many})"
     if spent_before:
         sentence += f"; earlier runs cost up to {spent_before / MICRO:g}"
         if account.budget is not None:
