@@ -178,9 +178,13 @@ def test_a_fleet_of_a_column_cannot_have_another_number_of_devices(two_classes, 
     assert "--devices" in tern(*words.split(), code=UsageError.exit_code).err
 
 
+def test_a_named_column_of_devices_is_enough_for_a_plan_of_a_fleet(two_classes):
+    assert planned(f"--data {two_classes} --by home")["devices"] == 3
+
+
 @pytest.mark.parametrize("option", ["--by", "--time"])
 def test_new_devices_are_dealt_records_so_that_no_column_tells_whose(two_classes, option, tern):
-    words = f"plan --data {two_classes} {option} home --devices 30"
+    words = f"plan --data {two_classes} {option} home --devices 30 --epsilon 2"
     refused = tern(*words.split(), code=UsageError.exit_code)
     assert option in refused.err
 

@@ -143,7 +143,7 @@ def _is_of_a_fleet(args: argparse.Namespace) -> bool:
         return False
     names = [*_OF_A_FLEET, *_OF_A_BUDGET]
     if args.epsilon is None:  # with an epsilon of a report, new devices have so many records
-        names += _RECORDS
+        names += [*_RECORDS, "by"]
     return any(getattr(args, name) is not None for name in names)
 
 
