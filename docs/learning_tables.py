@@ -718,7 +718,7 @@ def many_records_breaks():
         ("flights of one airline on each", *unequal(boards_with.of_one_carrier)),
         ("shares of late flights from 0.1 to 0.5", *unequal(boards_with.of_different_shares)),
         (
-            "later boards answer later, and hold later months",
+            "each board the flights of about a month",
             *unequal(boards_with.in_order_of_time),
         ),
         (

@@ -118,7 +118,7 @@ def of_different_shares(boards, records, rng):
 def in_order_of_time(boards, records, rng):
     """Return boards of which each holds flights of about a month: later boards, later months.
 
-    A run asks the first boards first.
+    A run asks the boards in a random order.
     """
     data = all_flights()
     drawn = rng.permutation(data.training)[: boards * records]
