@@ -18,7 +18,7 @@ from ternhost.datasets import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
 from ternhost.learn.direct import Direct
-from ternhost.learn.direct_many import DirectOfMany
+from ternhost.learn.direct_many import DirectOfMany, labels_line
 from ternhost.learn.direct_options import Options
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import projection
@@ -460,3 +460,13 @@ def test_where_rounds_cannot_be_chosen_no_option_for_them_is_named(here, caplog)
     ternhost.train(learner, "simulated:3")
     assert "--reports" in caplog.text
     assert "--rounds" not in caplog.text
+
+
+def test_a_mean_label_is_told_in_the_unit_of_the_label():
+    unit = {"name": "warmth", "unit": "C", "low": 10.0, "high": 30.0}
+    labels = {"model": "linear", "from": "somebody", "known": [0.0], "found": [0.5]}
+    rows = {"from": None, "suited": False}
+    result = {"label_means": labels, "label_unit": unit, "public_rows": rows}
+    line = labels_line(result)
+    assert "20 by somebody" in line
+    assert "25 by the model" in line

@@ -149,6 +149,10 @@ def test_the_page_shows_the_results_of_the_run(written, expected):
     assert expected in Page(written.read_text()).text
 
 
+def test_the_page_shows_how_many_records_a_client_holds():
+    assert "records 4,321" in Page(render(records=4321)).text
+
+
 def test_texts_are_escaped(written):
     source = written.read_text()
     assert "delay &lt;&amp;&gt; &#x27;weather&#x27;" in source

@@ -46,6 +46,12 @@ _PARTS = sum(_PARTS_OF_ROUNDS)
 _LABELS_OF_NAMED_SHARE = 625
 _LEAST_VARIANCE = 1e-4  # of labels that are numbers
 _DOUBT = 3.0  # logarithm of the odds against public rows from which made-up rows take their place
+# What the mean labels are, by the model.
+_MEANS = {
+    "linear": "the mean label is",
+    "logistic": "the share of label 1 is",
+    "softmax": "the shares of the classes are",
+}
 _CLASS_FACTOR = 2.0  # by which numbers of records differ between classes of devices
 
 
@@ -411,6 +417,7 @@ class DirectOfMany(DirectLearning):
             **super().result(history),
             "records": self.records_per_device,
             "label_means": {
+                "model": self.model,
                 "from": self._label_source,
                 "known": self._labels.mean.tolist() if self._labels.is_known else None,
                 "found": self._fit.mean_label.tolist(),
@@ -424,19 +431,30 @@ class DirectOfMany(DirectLearning):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the result in lines for people, with what was known of features and labels."""
-        return [*super().summary(result), _labels_line(result["label_means"]), _rows_line(result)]
+        return [*super().summary(result), labels_line(result), _rows_line(result)]
 
 
-def _labels_line(labels: Mapping[str, Any]) -> str:
-    """Return a line for people about the mean labels, or the shares of the classes.
+def labels_line(result: Mapping[str, Any]) -> str:
+    """Return a line for people about the shares of the classes, or the mean label.
 
-    labels: as of the result.
+    A mean label is in the unit of the label, if it has one.
     """
-    found = ", ".join(f"{mean:.3g}" for mean in labels["found"])
+    labels = result["label_means"]
+    unit = result.get("label_unit")
+
+    def in_words(means: Sequence[float]) -> str:
+        """Return shares, or a mean label, in words."""
+        if labels["model"] == "linear" and unit:  # labels are scaled to [-1, 1]
+            middle = (unit["low"] + unit["high"]) / 2
+            half_width = (unit["high"] - unit["low"]) / 2
+            means = [middle + half_width * mean for mean in means]
+        return ", ".join(f"{mean:.3g}" for mean in means)
+
+    what = _MEANS[labels["model"]]
+    found = in_words(labels["found"])
     if not labels["from"]:
-        return f"the devices told the mean label: {found} by the model"
-    known = ", ".join(f"{mean:.3g}" for mean in labels["known"])
-    return f"the mean label is {known} by {labels['from']}, and {found} by the model"
+        return f"by the reports, {what} {found}"
+    return f"{what} {in_words(labels['known'])} by {labels['from']}, and {found} by the model"
 
 
 def _rows_line(result: Mapping[str, Any]) -> str:

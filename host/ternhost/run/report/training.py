@@ -312,6 +312,8 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ("coordinates", coordinates, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), rate_text),
     ]
+    if result.get("records", 1) > 1:
+        rows.append(("records", f"{result['records']:,}", "of a client, at most; public"))
     public = result.get("public_rows")
     if public:
         misfit = "not used"
