@@ -113,7 +113,7 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "collect --run-epsilon 2",
         "plan --epsilon 0",
         "plan --data diabetes --model logistic --devices 100",
-        "plan --devices 2 --records 9 --epsilon 2",
+        "plan --devices 2 --records 9 --epsilon 2 --run-epsilon 2",
         "card design duchi --epsilon nan",
         "card account any:1 --shuffled 100 --plot a.bmpp",
     ],

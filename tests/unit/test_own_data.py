@@ -1,6 +1,7 @@
 """Runs on tables of the user's own: what they warn of, and what they call classes and labels."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from ternhost import datasets
 from ternhost.errors import USAGE, UsageError
 from ternhost.learn.base import Population
+from ternhost.learn.direct import Direct
+from ternhost.options import names_of
 from ternhost.run.begin import make_learner
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.options import RunOptions
@@ -216,6 +219,13 @@ def test_a_resumed_run_asks_devices_by_their_records_as_before(bound, homes, ter
     resumed = make_learner(RunOptions.stored(asked_of_run()), Population(clients=8))
     records = {int(number) for number in resumed._records_of(np.arange(8))}
     assert records == {50} if bound else len(records) > 1
+
+
+def test_the_option_that_sets_how_often_a_device_reports_is_one_of_the_learner(homes, tern):
+    words = [word for word in homes if word != "--quiet"]
+    printed = tern(*words, "--reports", "16")  # two of each device
+    (option,) = re.findall(r"--(\S+) sets how many", printed.err)
+    assert option in names_of(Direct.Options)
 
 
 @pytest.mark.parametrize("bound", [(), ("--records", "50")])

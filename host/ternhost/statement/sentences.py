@@ -545,8 +545,8 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
     )
     yield Sentence(
         "Rows that were named as public are public. If they are records of the same data, so are their labels, "
-        "which may show how frequent each class is. A share of a class that was named is public, and so is the "
-        "upper bound of the number of records, which is the same for all devices.",
+        "which may show how frequent each class is. A share of a class that was named is public, and so is a "
+        "device's upper bound of the number of its records. It reveals nothing if it is the same for all devices.",
         (Key.DEFINITION, Key.LEAVES),
     )
     yield Sentence(
