@@ -451,24 +451,17 @@ def bias_of_clipping(records, questions, seed):
     """
     data = datasets.load("flights-planned")
     rows = data.features[data.public] / ONE
-    share = (data.labels[data.public] > 0).mean()
-    known = LabelFacts(np.array([share]), (share * (1 - share) / len(rows)) ** 0.5)
-    fitted = MeanGradients(LOGISTIC, rows, known)
-
-    features = data.features[data.training] / ONE
-    labels = data.labels[data.training] > 0
+    fitted = _fit_with_known_share(data, rows)
     first_weights = quantise(fitted.weights).values
+    mean = _gradients_at(first_weights, data).mean(axis=0)
+    length = np.linalg.norm(mean)
     figures = {}
     for question in range(questions):
         asked = quantise(fitted.weights).values
         radius = fitted.radius(asked, records)
-        residuals = mean_labels(LOGISTIC, features @ asked) - labels
-        gradients = residuals[:, None] * features
-        drawn_seed = [seed, question]
-        clipped_mean, squared_length = _clipped_mean(gradients, records, radius, drawn_seed)
+        gradients = _gradients_at(asked, data)
+        clipped_mean, squared_length = _clipped_mean(gradients, records, radius, [seed, question])
         if question == 0:
-            mean = gradients.mean(axis=0)
-            length = np.linalg.norm(mean)
             bias = np.linalg.norm(clipped_mean - mean)
             figures["radius"] = radius
             figures["bias"] = bias / radius
@@ -482,12 +475,27 @@ def bias_of_clipping(records, questions, seed):
         fitted.fit()
 
     weights = fitted.weights
-    predicted = mean_labels(LOGISTIC, rows @ first_weights) - mean_labels(LOGISTIC, rows @ weights)
-    mean_by_model = predicted @ rows / len(rows)
+    moved = mean_labels(LOGISTIC, rows @ first_weights) - mean_labels(LOGISTIC, rows @ weights)
+    mean_by_model = moved @ rows / len(rows)
     figures["left"] = np.linalg.norm(mean_by_model - mean) / length
     figures["auc"] = judging.figures(data, LOGISTIC, weights)["auc"]
     figures["mean_label"] = float(fitted.mean_label[0])
     return [figures]
+
+
+def _fit_with_known_share(data, rows):
+    """Return a fit without answers, by public rows whose labels tell the share of late flights."""
+    share = (data.labels[data.public] > 0).mean()
+    deviation = (share * (1 - share) / len(rows)) ** 0.5
+    return MeanGradients(LOGISTIC, rows, LabelFacts(np.array([share]), deviation))
+
+
+def _gradients_at(weights, data):
+    """Return the gradients of all training records of a data set (n x values)."""
+    features = data.features[data.training] / ONE
+    labels = data.labels[data.training] > 0
+    residuals = mean_labels(LOGISTIC, features @ weights) - labels
+    return residuals[:, None] * features
 
 
 def _clipped_mean(gradients, records, radius, seed):
