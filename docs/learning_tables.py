@@ -678,78 +678,88 @@ def many_records_share():
     return LearningTable(headings, tuple(rows), how)
 
 
+def _of_unequal_boards(kind, more=(), divisor=1, months=()):
+    """Return the cells of a row: AUC and log-loss for each of BREAKS_AT.
+
+    kind: the function of `unequal_boards` that makes the fleet. more: its further arguments, as pairs.
+    divisor: by which the records of a board are divided to be named as --records; None: no number is
+    named. months: that judge the model; empty for all.
+    """
+    cells = []
+    for boards, records, epsilon in BREAKS_AT:
+        bound = None
+        if divisor is not None:
+            bound = records // divisor
+        arguments = (
+            ("kind", kind),
+            ("more", more),
+            ("boards", boards),
+            ("records", records),
+            ("epsilon", epsilon),
+            ("bound", bound),
+            ("months", months),
+        )
+        for name in (AUC, LOG_LOSS):
+            cells.append(Figure(name, runs.of_unequal_boards, arguments))
+    return cells
+
+
+def _of_random_records(more="", learner=""):
+    """Return the cells of a row: of boards with random records. more: options of the command."""
+    cells = []
+    for boards, records, epsilon in BREAKS_AT:
+        options = f"--epsilon {epsilon} {more}"
+        cells += _both(_of_boards(boards, records, options, learner))
+    return cells
+
+
 def many_records_breaks():
     """Return the table of fleets that are not of random records, and of public rows of others."""
+    one_carrier = unequal_boards.of_one_carrier
+    shares = unequal_boards.of_different_shares
+    in_order = unequal_boards.in_order_of_time
+    at_random = unequal_boards.of_random_records
+    repeated = unequal_boards.of_repeated_records
+    numbers = unequal_boards.of_different_numbers
+    last = unequal_boards.LAST_MONTHS
+    ten, fifty = (("times", 10),), (("times", 50),)
 
-    def unequal(kind, *more, bound=True, months=()):
-        """Return the cells of a row. bound: the divisor of the records; True: 1; None: no bound."""
-        cells = []
-        for boards, records, epsilon in BREAKS_AT:
-            named = None if bound is None else records // bound
-            arguments = (
-                ("kind", kind),
-                ("more", more),
-                ("boards", boards),
-                ("records", records),
-                ("epsilon", epsilon),
-                ("bound", named),
-                ("months", months),
-            )
-            cells += [Figure(name, runs.of_unequal_boards, arguments) for name in (AUC, LOG_LOSS)]
-        return cells
+    cells_of_rows = {
+        "random records": _of_random_records(),
+        "flights of one airline on each": _of_unequal_boards(one_carrier),
+        "shares of late flights from 0.1 to 0.5": _of_unequal_boards(shares),
+        "each board the flights of about a month": _of_unequal_boards(in_order),
+        "the same, judged by November and December": _of_unequal_boards(in_order, months=last),
+        "random records, judged by November and December": _of_unequal_boards(
+            at_random, months=last
+        ),
+        "each record 10 times": _of_unequal_boards(repeated, ten),
+        "the same, with `--records` of a tenth": _of_unequal_boards(repeated, ten, divisor=10),
+        "each record 50 times": _of_unequal_boards(repeated, fifty),
+        "the same, with `--records` of a fiftieth": _of_unequal_boards(repeated, fifty, divisor=50),
+        "half of the boards with 20 records, classes by their numbers": _of_unequal_boards(
+            numbers, divisor=None
+        ),
+        "the same, as one class": _of_unequal_boards(numbers),
+    }
+    files = {
+        "public rows of these flights without labels": "flights.csv",
+        "public rows of winter": "winter.csv",
+        "public rows after 5 pm": "evening.csv",
+        "public rows times 0.1": "tenth.csv",
+    }
+    for what, file in files.items():
+        cells = _of_random_records(f"--public {file}", "direct")
+        cells_of_rows[f"random records, {what}"] = cells
 
-    def elsewhere(file):
-        """Return the cells of a row whose public rows are those of a file."""
-        cells = []
-        for boards, records, epsilon in BREAKS_AT:
-            more = f"--epsilon {epsilon} --public {file}"
-            cells += _both(_of_boards(boards, records, more, "direct"))
-        return cells
-
-    boards_with = unequal_boards
-    last = boards_with.LAST_MONTHS
-    random_records = []
-    for boards, records, epsilon in BREAKS_AT:
-        random_records += _both(_of_boards(boards, records, f"--epsilon {epsilon}"))
-    repeated = boards_with.of_repeated_records
-    numbers = boards_with.of_different_numbers
-    rows = (
-        ("random records", *random_records),
-        ("flights of one airline on each", *unequal(boards_with.of_one_carrier)),
-        ("shares of late flights from 0.1 to 0.5", *unequal(boards_with.of_different_shares)),
-        (
-            "each board the flights of about a month",
-            *unequal(boards_with.in_order_of_time),
-        ),
-        (
-            "the same, judged by November and December",
-            *unequal(boards_with.in_order_of_time, months=last),
-        ),
-        (
-            "random records, judged by November and December",
-            *unequal(boards_with.of_random_records, months=last),
-        ),
-        ("each record 10 times", *unequal(repeated, ("times", 10))),
-        ("the same, with `--records` of a tenth", *unequal(repeated, ("times", 10), bound=10)),
-        ("each record 50 times", *unequal(repeated, ("times", 50))),
-        ("the same, with `--records` of a fiftieth", *unequal(repeated, ("times", 50), bound=50)),
-        (
-            "half of the boards with 20 records, classes by their numbers",
-            *unequal(numbers, bound=None),
-        ),
-        ("the same, as one class", *unequal(numbers)),
-        ("random records, public rows of these flights without labels", *elsewhere("flights.csv")),
-        ("random records, public rows of winter", *elsewhere("winter.csv")),
-        ("random records, public rows after 5 pm", *elsewhere("evening.csv")),
-        ("random records, public rows times 0.1", *elsewhere("tenth.csv")),
-    )
     headings = ["what the boards hold"]
     for boards, records, epsilon in BREAKS_AT:
         headings += [f"{boards} x {records}, epsilon {epsilon}: AUC", "log-loss"]
+    rows = [(what, *cells) for what, cells in cells_of_rows.items()]
     how = (
         "The fleets of docs/unequal_boards.py; the files have 1,000 flights, others for each seed."
     )
-    return LearningTable(tuple(headings), rows, how)
+    return LearningTable(tuple(headings), tuple(rows), how)
 
 
 TABLES = {

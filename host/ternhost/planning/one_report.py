@@ -301,31 +301,8 @@ def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | 
 
 def text_lines(result: dict[str, Any]) -> list[str]:
     """Return the result of `plan` as lines of text: a table by devices, then an answer."""
-    curve = result["curve"]
-    rounds = result["rounds"]
-    figure = judging.WORDS[result["measure"]]
-    trivial = judging.TRIVIAL[result["measure"]]
-    data = f"{records.in_words(result['data'])} ({result['d']} features)"
-    if datasets.on_devices.parse(result["data"]) is not None:
-        data = (
-            f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
-        )
-    # The first lines: what the rounds cost, the model and its data, and the head of the table.
-    lines: list[str] = []
-    of_records = "one record"
-    if result["records"] > 1:
-        of_records = counted(result["records"], "record")
-    frequency = f"for each new device, which holds {of_records} and reports once"
-    if rounds:
-        epsilons = sorted({row["simulated"]["epsilon"] for row in curve})
-        lines += years.text_lines(rounds, epsilons)
-        frequency = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
-    lines += [
-        f"{result['model']} model of {data},",
-        f"epsilon {result['epsilon']:.8g} {frequency}:",
-        *table.heading(result, "devices"),
-    ]
-    for row in curve:
+    lines = _heading_lines(result)
+    for row in result["curve"]:
         lines.append(table.line_of_runs(result, f"{row['devices']:,}", row))
     lines += [
         table.line_of_optimum(result),
@@ -333,27 +310,69 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         f"  from {counted(result['distinct'], 'different record')}, judged on {result['judged']:,} others",
         *table.explanation(result),
     ]
-    doubts = [*table.warnings(result, curve, _with_devices), *records.doubts(result)]
-    if result["devices_of_table"] and not rounds:
-        devices_of_table = counted(result["devices_of_table"], "device")
-        doubts.append(f"To plan for the {devices_of_table} of the table, add --run-epsilon.")
+    return [*lines, *_answer_lines(result), *_doubts(result)]
 
-    # The answer: how many devices the goal of the user needs, or else two usual goals.
+
+def _heading_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the first lines: what the rounds cost, the model and its data, the head of the table."""
+    rounds = result["rounds"]
+    lines: list[str] = []
+    if rounds:
+        epsilons = sorted({row["simulated"]["epsilon"] for row in result["curve"]})
+        lines += years.text_lines(rounds, epsilons)
+        frequency = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
+    else:
+        of_records = "one record"
+        if result["records"] > 1:
+            of_records = counted(result["records"], "record")
+        frequency = f"for each new device, which holds {of_records} and reports once"
+    return [
+        *lines,
+        f"{result['model']} model of {_data_in_words(result)},",
+        f"epsilon {result['epsilon']:.8g} {frequency}:",
+        *table.heading(result, "devices"),
+    ]
+
+
+def _data_in_words(result: Mapping[str, Any]) -> str:
+    """Return which records the plan has used, and how many features they have, for people."""
+    if datasets.on_devices.parse(result["data"]) is not None:
+        return (
+            f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
+        )
+    return f"{records.in_words(result['data'])} ({result['d']} features)"
+
+
+def _answer_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return how many devices the goal of the user needs, or else two usual goals, in sentences."""
+    curve = result["curve"]
     first, last = curve[0]["devices"], curve[-1]["devices"]
     if result["goal"]:
-        return [*lines, _answer(result, first, last), *doubts]
+        return [_answer(result, first, last)]
+    figure = judging.WORDS[result["measure"]]
+    trivial = judging.TRIVIAL[result["measure"]]
     if trivial != "guessing":
         trivial = f"the {trivial}"
     beats = _from(result["beats_baseline"], first, last)
     way = result["most_of_the_way"]
     reaches = f"{_from(way['devices'], first, last)}{_between(way, first, last)}"
     return [
-        *lines,
         f"It beats {trivial} by more than noise {beats}.",
         f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the "
         f"model without privacy, {reaches}.",
-        *doubts,
     ]
+
+
+def _doubts(result: Mapping[str, Any]) -> list[str]:
+    """Return sentences on what is bad about the models, and on what else the plan may not tell."""
+    doubts = [
+        *table.warnings(result, result["curve"], _with_devices),
+        *records.doubts(result),
+    ]
+    if result["devices_of_table"] and not result["rounds"]:
+        devices_of_table = counted(result["devices_of_table"], "device")
+        doubts.append(f"To plan for the {devices_of_table} of the table, add --run-epsilon.")
+    return doubts
 
 
 def _with_devices(rows: Sequence[Row]) -> str:
