@@ -111,9 +111,11 @@ def test_no_device_is_asked_more_often_than_its_budget_says(clients, reports):
 
 
 def test_fewer_reports_than_devices_leave_some_out():
-    learner = begun(20, reports=6)
-    assert sum(map(len, asked_devices(learner))) == 6
-    assert learner.times == 1
+    assert sum(map(len, asked_devices(begun(20, reports=6)))) == 6
+
+
+def test_with_fewer_reports_than_devices_each_is_asked_once_at_most():
+    assert begun(20, reports=6).times == 1
 
 
 def test_a_device_keeps_its_class_when_it_is_asked_again():

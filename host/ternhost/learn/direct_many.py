@@ -72,8 +72,8 @@ class DirectOfMany(DirectLearning):
         options: the `Options` of one answer of each device, with `records`.
         population: the devices that can be asked.
         data: the data set to learn from, instead of the one that the options name.
-        Raises UsageError for options of devices with one record, for an SVM, or for a model of more weights
-            than an answer can tell of.
+        Raises UsageError for options of devices with one record, for an SVM, or for a model of more
+        weights than an answer can tell of.
         """
         super().__init__(options, population, data)
         self._require_options()

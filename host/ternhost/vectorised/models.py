@@ -204,8 +204,10 @@ def softmax_gradients(
     features = records[:, :d].reshape(-1, batch, d)
     if chosen is None:
         # The outer products of residuals and features, one class at a time, to need less memory.
-        rows = [_totals(features, class_residuals[:, :, i : i + 1], fine) for i in range(classes)]
-        return _mean(np.concatenate(rows, axis=1), batch, range_)
+        totals = []
+        for residuals_of_class in np.split(class_residuals, classes, axis=2):
+            totals.append(_totals(features, residuals_of_class, fine))
+        return _mean(np.concatenate(totals, axis=1), batch, range_)
 
     # Only the chosen entries of those outer products.
     class_index, feature_index = np.divmod(chosen[:, None, :].astype(np.intp), d)
