@@ -80,18 +80,25 @@ def may_weigh(options: RunOptions, learner: Learner, store: Store) -> bool:
     many records, and if no device can lack the module for it. options: of the run, with the learner
     that the core has chosen. store: of the host.
     """
-    chosen_by_tern = bool(options.reason)
-    if not options_of(options).chooses_plan or not chosen_by_tern or options.schedule is not None:
+    if not _is_left_to_tern(options) or not isinstance(learner, Learning):
         return False
+    if learner.dataset is None or not _all_have_modules(store):
+        return False
+    return choice.suits_direct(learner.model, learner.dataset, learner.records_per_device)
+
+
+def _is_left_to_tern(options: RunOptions) -> bool:
+    """Whether the user has named neither the algorithm nor how often devices report."""
+    is_chosen_by_tern = bool(options.reason)
     is_of_gradients = options.algorithm in (Direct.name, FedSGD.name)
-    if not is_of_gradients or not isinstance(learner, Learning) or learner.dataset is None:
-        return False
-    all_are_made = all(
-        gateway.here.get("fleet") in _MADE for gateway in GatewayTables(store).gateways()
-    )
-    has_many_records = learner.model == "logistic" and learner.records_per_device > 1
-    suits_direct = choice.suits_direct(learner.model, learner.dataset)
-    return all_are_made and (has_many_records or suits_direct)
+    is_run = options.schedule is None  # and not served
+    return options_of(options).chooses_plan and is_chosen_by_tern and is_of_gradients and is_run
+
+
+def _all_have_modules(store: Store) -> bool:
+    """Whether no device behind the gateways can lack a module of the device library."""
+    gateways = GatewayTables(store).gateways()
+    return all(gateway.here.get("fleet") in _MADE for gateway in gateways)
 
 
 def better_plan(
