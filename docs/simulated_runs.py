@@ -297,7 +297,13 @@ def of_unequal_boards(kind, more, boards, records, epsilon, bound, months, seed)
     data = kind(boards, records, rng, **dict(more))
     if months:
         data = unequal_boards.judged_by_months(data, months)
-    options = Direct.Options(epsilon=epsilon, records=bound, seed=seed, data=data.name)
+    options = Direct.Options(
+        epsilon=epsilon,
+        records=bound,
+        ask_by_records=bound is None,
+        seed=seed,
+        data=data.name,
+    )
     learner = Direct.suited(options, Population(clients=boards), data)
     return [simulate(learner, seed).figures()]
 

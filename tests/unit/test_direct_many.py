@@ -183,13 +183,13 @@ def test_the_guarantee_of_a_report_is_that_of_its_card():
 
 
 def test_devices_of_different_numbers_of_records_get_questions_of_their_own():
-    learner = begun(clients=16, data=OF_TWO_SIZES, records=None)
+    learner = begun(clients=16, data=OF_TWO_SIZES, records=None, ask_by_records=True)
     records = {planned.records for planned in learner._planned(range(1, 17))}
     assert records == {4, 256}  # rounded to powers of 2
 
 
 def test_devices_with_more_records_get_a_smaller_radius():
-    learner = begun(clients=16, data=OF_TWO_SIZES, records=None)
+    learner = begun(clients=16, data=OF_TWO_SIZES, records=None, ask_by_records=True)
     radii = {}
     for planned in learner._planned(range(1, 17)):
         radii[planned.records] = radius_of(planned.question)
@@ -201,16 +201,19 @@ def test_a_named_number_of_records_makes_one_class():
     assert {planned.records for planned in learner._planned(range(1, 17))} == {300}
 
 
-def test_a_note_says_that_questions_show_the_numbers_of_records():
-    (of_one_class, of_many) = (
-        begun(clients=16, data=OF_TWO_SIZES, records=records).notes for records in (300, None)
-    )
-    assert any("how many records" in note for note in set(of_many) - set(of_one_class))
+def test_all_devices_are_asked_alike_unless_the_user_wants_classes():
+    learner = begun(clients=16, data=OF_TWO_SIZES, records=None)
+    assert len({planned.records for planned in learner._planned(range(1, 17))}) == 1
+
+
+def test_classes_need_data_that_say_which_device_has_which_records():
+    with pytest.raises(UsageError, match="--ask-by-records"):
+        begun(clients=16, records=20, ask_by_records=True)
 
 
 def test_two_classes_with_the_same_question_keep_their_own_numbers_of_records(monkeypatch):
     """With many records the radius hardly depends on their number, so that questions may be equal."""
-    learner = begun(clients=16, data=OF_TWO_SIZES, records=None)
+    learner = begun(clients=16, data=OF_TWO_SIZES, records=None, ask_by_records=True)
     question = learner.question_for(learner.designs[0])
     monkeypatch.setattr(learner, "_question", lambda design, records: question)
     driver = fleet_of(learner)

@@ -45,6 +45,8 @@ class Direct(direct_options.Options):
     - moments: the share of the devices that tell of their features, in place of public rows
     - then: "fedsgd": the second half of the devices go on by descent; "none": they do not; "auto":
       as is expected to be better
+    - ask_by_records: whether devices that own their records are asked by how many they have, so that
+      a question shows about how many its device has
 
     Raises UsageError for values that make no sense, alone or together.
     """

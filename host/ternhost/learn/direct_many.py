@@ -16,7 +16,6 @@ where the answers have more evidence for these.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +78,6 @@ class DirectOfMany(DirectLearning):
         self._require_options()
         self._public = self._public_rows()
         self.holdings = self._training_records(reserved=self._public.reserved)
-        self._decide_on_classes(bound_is_named=options.records is not None)
         self.designs: list[ReportDesign] = []
         for device_class in self.options.classes():
             self.designs.append(projections.design(device_class, self.d))
@@ -120,22 +118,12 @@ class DirectOfMany(DirectLearning):
         if options.share_of_positives is not None and self.model != "logistic":
             text = f"--share-of-positives is for two classes, and a {self.model} model has others"
             raise UsageError(text, "leave it out")
-
-    def _decide_on_classes(self, bound_is_named: bool) -> None:
-        """Decide whether devices are asked by their own numbers of records; note it if they are.
-
-        bound_is_named: whether the user has named the most records of a device.
-        """
-        if self.options.asks_by_records is None:
-            has_unequal_devices = self._has_owners and not self._population.schedule
-            is_by_records = has_unequal_devices and not bound_is_named
-            self.options = replace(self.options, asks_by_records=is_by_records)
-        if self._has_classes_of_records:
-            note = (
-                "devices are asked by how many records they have, so a question shows about how many "
-                "its device has; if nobody may know that, name a bound for all: --records N"
-            )
-            self.notes = (*self.notes, note)
+        if options.ask_by_records and (self.dataset is None or self.dataset.owners is None):
+            text = "--ask-by-records needs to know how many records each device has"
+            raise UsageError(text, "name the column that says it (--by), or leave it out")
+        if options.ask_by_records and self._population.schedule:
+            text = "--ask-by-records is for a run, and a fleet that is served has no plan of its devices"
+            raise UsageError(text, "leave it out")
 
     def _label_facts(self) -> tuple[str, LabelFacts]:
         """Return what everybody may know of the labels, and where it is from, in words."""
@@ -299,21 +287,16 @@ class DirectOfMany(DirectLearning):
         """Return of how many records each of some clients reports the mean, about.
 
         It is the number that the client holds, or that of a batch, if the user names a smaller one.
-        Only where the data say which device has which records, and the user names no bound of their
-        number, devices differ. Then numbers are rounded to powers of _CLASS_FACTOR.
+        Devices differ only if they are asked by their own numbers of records. Then these are rounded
+        to powers of _CLASS_FACTOR.
         """
         most: int = self.options.records_in_mean
-        if not self._has_classes_of_records:
+        if not self.options.ask_by_records:
             return np.full(len(clients), most)
         assert self.holdings is not None
         counts = np.minimum(self.holdings.counts(clients), most)
         powers = np.round(np.log(counts) / math.log(_CLASS_FACTOR))
         return np.round(_CLASS_FACTOR**powers).astype(np.int64)
-
-    @property
-    def _has_classes_of_records(self) -> bool:
-        """Whether devices are asked by their own numbers of records."""
-        return bool(self.options.asks_by_records)
 
     def question_for(self, design: ReportDesign) -> Question:
         """Return the next question to devices of an epsilon that have the most records."""

@@ -21,9 +21,6 @@ class Options(LearningOptions):
     at_once: whether all devices answer in one round, as far as that is possible. It is not an
     option of the command: an extension may set it, for example to hide each answer among more
     others.
-    asks_by_records: whether devices of different numbers of records get different questions, which
-    therefore show about how many records a device has. It is not an option of the command either,
-    but follows from the data (None: not yet decided). A run keeps it, so that it can be resumed.
     """
 
     reports: int | None = to_learn(
@@ -49,8 +46,10 @@ class Options(LearningOptions):
         "how the second half of the devices goes on: by descent, or not",
         choices=THEN,
     )
+    ask_by_records: bool = to_learn(
+        False, "ask devices by how many records each has, which questions then show"
+    )
     at_once: bool = False
-    asks_by_records: bool | None = None
 
     def check(self) -> None:
         """Raise UsageError for options out of bounds, or that contradict each other."""

@@ -112,11 +112,9 @@ def _settings(
     the classes, and what the bounds of the user's own data do.
     """
     asked = asdict(options)
-    # The data may have said how many records a device has at most, and whether devices are asked by
-    # their own numbers of records. Then it holds for the run.
-    for name in ("records", "asks_by_records"):
-        if hasattr(learner.options, name):
-            asked["learning"][name] = getattr(learner.options, name)
+    # The data may have said how many records a device has at most. Then it holds for the run.
+    if hasattr(learner.options, "records"):
+        asked["learning"]["records"] = learner.options.records
     devices: int | None = clients.devices
     if options.schedule is not None:
         devices = None  # a served fleet may grow

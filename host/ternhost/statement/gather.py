@@ -137,7 +137,7 @@ def _has_computed_bounds(runs: Iterable[StoredRun]) -> bool:
 
 def _shows_record_counts(runs: Iterable[StoredRun]) -> bool:
     """Return whether the questions of a run differed by how many records a device has."""
-    return any(run.asked["learning"].get("asks_by_records") for run in runs)
+    return any(run.asked["learning"].get("ask_by_records") for run in runs)
 
 
 def _plans_computed_bounds(options: RunOptions) -> bool:
@@ -640,7 +640,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         is_endless=is_endless,
         reports_answers=learner.command == "infer",
         has_computed_bounds=_plans_computed_bounds(options),
-        shows_record_counts=bool(getattr(learner.options, "asks_by_records", False)),
+        shows_record_counts=bool(getattr(learner.options, "ask_by_records", False)),
         particulars={"command": command, **_particulars_of_options(options)},
     )
 
