@@ -269,6 +269,23 @@ def test_the_right_rows_are_kept():
     assert finished(begun(clients=200)).result([])["public_rows"]["suited"]
 
 
+@pytest.fixture
+def file_of_rows(tmp_path):
+    """A file with the right public rows."""
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, DATA.features[DATA.public] / ONE, delimiter=",", fmt="%.5f")
+    return str(path)
+
+
+def test_right_rows_of_a_file_are_used_where_the_answers_are_clear(file_of_rows):
+    learner = finished(begun(clients=200, public=file_of_rows, epsilon="8"))
+    assert learner.result([])["public_rows"]["suited"]
+
+
+def test_rows_of_a_file_are_not_used_before_an_answer_speaks_for_them(file_of_rows):
+    assert not begun(public=file_of_rows).result([])["public_rows"]["suited"]
+
+
 def test_of_the_labels_of_public_rows_only_their_share_is_used():
     """Which public row has which label changes nothing."""
     labels = DATA.labels.copy()

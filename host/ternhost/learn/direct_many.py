@@ -9,8 +9,8 @@ The share of the positive class is public, or follows from public rows with labe
 first answers show it: they are asked for at a share of one half, with a radius that leaves room for
 any share, and so they tell little else.
 
-Public rows show how features vary together. Made-up rows are tried beside them, and take their place
-where the answers have more evidence for these.
+Public rows show how features vary together. Made-up rows are tried beside them. Rows of a file, which
+may be of another population, are used only where the answers have more evidence for them.
 """
 
 import itertools
@@ -44,7 +44,10 @@ _PARTS = sum(_PARTS_OF_ROUNDS)
 # standard deviation of 0.02.
 _LABELS_OF_NAMED_SHARE = 625
 _LEAST_VARIANCE = 1e-4  # of labels that are numbers
-_DOUBT = 3.0  # logarithm of the odds against public rows from which made-up rows take their place
+# Logarithms of odds. Public rows that are records of the data set are used unless the odds against
+# them are larger. Those of a file are used only if the odds for them are larger: measured with rows
+# of other populations, this costs nothing with the right ones (many-records.md).
+_ODDS = 3.0
 # What the mean labels are, by the model.
 _MEANS = {
     "linear": "the mean label is",
@@ -236,17 +239,20 @@ class DirectOfMany(DirectLearning):
 
     @property
     def _fit(self) -> MeanGradients:
-        """The fit by public rows, unless the answers have more evidence for made-up ones."""
+        """The fit by public rows if these are used, else that by made-up rows."""
         if self._by_public is None or not self._rows_suit:
             return self._by_made_up
         return self._by_public
 
     @property
     def _rows_suit(self) -> bool:
-        """Whether the public rows explain the answers about as well as made-up rows do."""
+        """Whether the public rows are used: the answers speak for them, or not against them."""
         assert self._by_public is not None
-        against = self._by_made_up.log_evidence - self._by_public.log_evidence
-        return bool(against <= _DOUBT)
+        odds_for_rows = self._by_public.log_evidence - self._by_made_up.log_evidence
+        are_of_data_set = len(self._public.reserved) > 0
+        if are_of_data_set:
+            return bool(odds_for_rows >= -_ODDS)
+        return bool(odds_for_rows >= _ODDS)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         """Return the questions of the next round, each with the devices that it is for.
@@ -448,6 +454,6 @@ def _rows_line(result: Mapping[str, Any]) -> str:
     if rows["suited"]:
         return f"the second moment of the features is that of {rows['from']}"
     return (
-        f"{rows['from']} do not suit the devices' records: the features are taken for uncorrelated, "
-        "with a mean of 0"
+        f"{rows['from']} are not used, as the reports do not show that they suit: the features are taken "
+        "for uncorrelated, with a mean of 0"
     )
