@@ -16,6 +16,7 @@ from ternhost.learn.losses import mean_labels
 from ternhost.learn.observations import Observation
 from ternhost.learn.parameters import Floats
 
+# Eight times as many made models neither better nor worse.
 _NORMAL_VECTORS = 128  # by which the mean of a clipped vector is computed, and their negatives
 _SEED = 99  # of these vectors, which are the same for all devices and rounds
 # The mean of so few records is not normal: it is that of drawn devices with so many records together.

@@ -49,7 +49,8 @@ SHOW_SIZES_EVERY = 10  # rounds; one of them is asked with a card that shows siz
 _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _SVM_RANGES = 3
-# Of means of many records: what these have in common does not shrink with their number.
+# Of means of many records: what these have in common does not shrink with their number. Measured on
+# flights-planned with 100 devices of 500 records.
 _RANGES_OF_MEANS = 6
 _UNBALANCED = 0.05
 _FEATURE = 0.35  # mean square of a feature
@@ -63,7 +64,8 @@ _LARGEST_MEAN = 1.0  # of sizes
 _LEAST_CLIPPED_MEAN = 1e-4  # of sizes after clipping
 _MOST_CLIPPED_SHARE = 0.98  # of tau: the largest mean after clipping that tells anything
 _PRIOR_SIZE = 0.25  # the mean size where no card shows it, as a share of what is lossless at first
-_IN_COMMON = 0.02  # of the mean square of a value: what the records of a device have in common
+# Of the mean square of a value: what the records of a device have in common. Measured on the same.
+_IN_COMMON = 0.02
 # Standard errors that are added to an estimated size: too small a range costs more than too large
 # a one.
 _CAUTION = 0.5
