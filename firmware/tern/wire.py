@@ -183,7 +183,7 @@ def schema_text():
         (
             ROUND,
             ROUND_FIELDS,
-            "device round model range exponent classes d k batch epochs rate tau length parameters "
+            "device round model range exponent classes d k batch|all epochs rate tau length parameters "
             "card*length",
         ),
         (REPORT, REPORT_FIELDS, "device round packed*"),

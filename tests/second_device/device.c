@@ -26,7 +26,7 @@ typedef int64_t i64;
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_TRAINED = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0xe7, 0xd8, 0x41, 0x3f, 0x7e, 0xde, 0x22, 0xb2};
+static const u8 SCHEMA[8] = {0x1c, 0x41, 0x7c, 0x1c, 0x1c, 0xe0, 0x7a, 0x70};
 
 enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
