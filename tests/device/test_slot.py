@@ -255,7 +255,7 @@ def test_each_client_of_a_board_with_a_slot_answers_in_its_own_slot():
     for slot, kinds in ((0, [wire.REPORTS]), (500, [wire.REPORT] * 3)):
         folder = scratch.folder()
         client = Client(small_board.provision(folder, clients=3))
-        small_board.put_fleet(folder, key, slot=slot)
+        small_board.put_fleet(folder, key, slot=slot, records=3)
         sent = []
         client.respond(
             small_board.round_frame(1, small_board.THREE, device=wire.FLEET, key=key),
