@@ -106,7 +106,13 @@ def _obstacle_to_means(named: Mapping[str, Any], wants_direct: bool) -> str | No
     named: the options that the user named, by name. wants_direct: whether one of them is an option
     of direct alone.
     """
-    obstacle = _unsuited_to_means(named)
+    on_devices = datasets.on_devices.parse(_data(named))
+    if on_devices is not None:
+        features, classes = on_devices.features, on_devices.classes or 1
+    else:
+        data = _load(named)
+        features, classes = data.dimension, len(data.classes)
+    obstacle = _unsuited_to_means(_model(named), features, classes)
     if obstacle is not None or wants_direct or _model(named) == "logistic":
         return obstacle
     return _missing_rows(named)
@@ -192,11 +198,8 @@ def suits_direct(
     if has_rows is None:
         has_rows = len(dataset.public) > 0
     if records > 1:
-        weights = dataset.dimension
-        if model == "softmax":
-            weights *= len(dataset.classes)
-        is_chosen = model == "logistic" or (has_rows and model != "svm")
-        return is_chosen and weights <= projection.MOST_VALUES
+        obstacle = _unsuited_to_means(model, dataset.dimension, len(dataset.classes))
+        return obstacle is None and (model == "logistic" or has_rows)
     return model == "logistic" and dataset.task == CLASSIFICATION and has_rows
 
 
@@ -221,22 +224,15 @@ def _has_two_classes(named: Mapping[str, Any]) -> bool:
     return _task(named) == CLASSIFICATION
 
 
-def _unsuited_to_means(named: Mapping[str, Any]) -> str | None:
+def _unsuited_to_means(model: str, features: int, classes: int) -> str | None:
     """Say why no model follows from one mean gradient of each device, as the end of a sentence.
 
     Returns None if one does.
 
-    named: the options that the user named, by name.
+    model: its name. features: of a record. classes: of the labels, which softmax regression needs.
     """
-    model = _model(named)
     if model == "svm":
         return ": one answer of each device cannot train an svm"
-    on_devices = datasets.on_devices.parse(_data(named))
-    if on_devices is not None:
-        features, classes = on_devices.features, on_devices.classes or 1
-    else:
-        data = _load(named)
-        features, classes = data.dimension, len(data.classes)
     weights = features
     if model == "softmax":
         weights = features * classes

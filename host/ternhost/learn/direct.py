@@ -19,7 +19,6 @@ the devices go on by descent, which needs no rows: a `FedSGD` that begins at the
 """
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -31,7 +30,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
-from ternhost.learn import estimate, projections
+from ternhost.learn import projections
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import (
     DeviceClass,
@@ -41,10 +40,9 @@ from ternhost.learn.designs import (
     class_of,
 )
 from ternhost.learn.devices import Devices, take
-from ternhost.learn.direct_base import DirectLearning
+from ternhost.learn.direct_base import DirectLearning, observation_of
 from ternhost.learn.direct_many import DirectOfMany
 from ternhost.learn.direct_options import MOMENTS, REPORTS
-from ternhost.learn.estimate import Estimate
 from ternhost.learn.fedsgd import FedSGD, rounds_by_tau
 from ternhost.learn.learning import Learning, LearningOptions
 from ternhost.learn.observations import (
@@ -57,7 +55,7 @@ from ternhost.learn.observations import (
 )
 from ternhost.learn.parameters import Floats, quantise, reading_state
 from ternhost.options import names_of
-from ternhost.privacy import certify, projection
+from ternhost.privacy import certify
 from ternhost.text import clipped, counted
 
 _PARTS = 6  # equal parts of the devices, of which each round asks one without public rows
@@ -460,15 +458,7 @@ class Direct(DirectLearning):
             design, range_ = projections.with_radius(design, self.d, radius)
         # Weights are carried as integers: mantissas with an exponent that all of them share.
         parameters = quantise(weights)
-        return Question(
-            model=LOGISTIC,
-            parameters=parameters.mantissas,
-            exponent=parameters.exponent,
-            card=design.card.data,
-            k=design.k,
-            batch=self.options.batch,
-            range=range_,
-        )
+        return self._gradient_question(parameters, design, range_)
 
     def _feature_question(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for the direction of their features.
@@ -803,43 +793,3 @@ def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[floa
     for design, variance in zip(designs, variances, strict=True):
         precision += design.share / variance
     return 1 / precision
-
-
-def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estimate]:
-    """Turn the answers of all classes of devices to one question into an observation.
-
-    An observation has the mean gradient, and one variance for the noise in all of its values. A
-    value that nobody reported counts as 0, which raises that variance. Also returns the estimated
-    means with their intervals.
-
-    cohorts: what each class of devices reported. A class has an epsilon, and so a card (a certified
-        table of probabilities, from which devices draw what they report), of its own.
-    """
-    question = cohorts[0].question  # the same for all classes but for the card
-    tau = 2.0**-question.range  # devices clipped each value to +-tau
-    radius = None  # they did not clip whole gradients
-    has_projections = cohorts[0].vectors is not None
-    if has_projections:  # each report is a direction for a whole gradient, clipped to a radius
-        radius = projection.real_radius(projection.of(cohorts[0].card), question.range)
-        means = estimate.mean_of_projections(*cohorts)
-    else:
-        counts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        means = estimate.combine(counts, bound=True, tau=tau)
-
-    weights = np.zeros(len(means.mean))  # at which the gradients were taken
-    if question.model == LOGISTIC:  # otherwise features were asked for, which have no weights
-        weights = np.array(question.parameters, np.float64) * 2.0**question.exponent
-    errors = means.standard_error
-    variance = float(np.square(errors).mean())
-    if not math.isfinite(variance):  # nobody reported some of the coordinates: their error is nan
-        is_reported = np.isfinite(errors)
-        mean_square = float(np.square(errors[is_reported]).mean())
-        variance = mean_square * len(is_reported) / max(1, is_reported.sum())
-    observation = Observation(
-        weights=weights,
-        gradient=np.nan_to_num(means.mean),
-        variance=variance,
-        radius=radius,
-        tau=tau,
-    )
-    return observation, means

@@ -1,13 +1,20 @@
 """What both learners of one answer of each device have in common."""
 
+import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tern.wire import VALUES
+from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Indices
-from ternhost.learn import public
+from ternhost.learn import estimate, public
 from ternhost.learn.direct_options import Options
+from ternhost.learn.estimate import Estimate
 from ternhost.learn.learning import Learning
+from ternhost.learn.observations import Observation
+from ternhost.privacy import projection
 
 
 class DirectLearning(Learning):
@@ -63,3 +70,43 @@ class DirectLearning(Learning):
         if self.done:
             stopped = "rounds"
         return {"stopped": stopped, "optimiser": "direct", "rate": None}
+
+
+def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estimate]:
+    """Turn the answers of all classes of devices to one question into an observation.
+
+    An observation has the mean gradient, and one variance for the noise in all of its values. A
+    value that nobody reported counts as 0, which raises that variance. Also returns the estimated
+    means with their intervals.
+
+    cohorts: what each class of devices reported. A class has an epsilon, and so a card (a certified
+        table of probabilities, from which devices draw what they report), of its own.
+    """
+    question = cohorts[0].question  # the same for all classes but for the card
+    tau = 2.0**-question.range  # devices clipped each value to +-tau
+    radius = None  # they did not clip whole gradients
+    has_projections = cohorts[0].vectors is not None
+    if has_projections:  # each report is a direction for a whole gradient, clipped to a radius
+        radius = projection.real_radius(projection.of(cohorts[0].card), question.range)
+        means = estimate.mean_of_projections(*cohorts)
+    else:
+        counts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        means = estimate.combine(counts, bound=True, tau=tau)
+
+    weights = np.zeros(len(means.mean))  # at which the gradients were taken
+    if question.model != VALUES:  # otherwise features were asked for, which have no weights
+        weights = np.array(question.parameters, np.float64) * 2.0**question.exponent
+    errors = means.standard_error
+    variance = float(np.square(errors).mean())
+    if not math.isfinite(variance):  # nobody reported some of the coordinates: their error is nan
+        is_reported = np.isfinite(errors)
+        mean_square = float(np.square(errors[is_reported]).mean())
+        variance = mean_square * len(is_reported) / max(1, is_reported.sum())
+    observation = Observation(
+        weights=weights,
+        gradient=np.nan_to_num(means.mean),
+        variance=variance,
+        radius=radius,
+        tau=tau,
+    )
+    return observation, means

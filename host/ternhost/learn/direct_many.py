@@ -16,6 +16,7 @@ may be of another population, are used only where the answers have more evidence
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +26,14 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
-from ternhost.learn import estimate, projections
+from ternhost.learn import projections
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import ReportDesign, by_class
 from ternhost.learn.devices import Devices, take
-from ternhost.learn.direct_base import DirectLearning
+from ternhost.learn.direct_base import DirectLearning, observation_of
 from ternhost.learn.direct_options import REPORTS
 from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
-from ternhost.learn.observations import Observation, made_up
+from ternhost.learn.observations import made_up
 from ternhost.learn.parameters import MODELS, Floats, quantise, reading_state
 from ternhost.privacy import projection
 
@@ -184,7 +185,7 @@ class DirectOfMany(DirectLearning):
             available = self._clients_made_for_run()
         self.reports = self.options.reports or available
         self.clients = min(self.reports, available)
-        self.times = -(-self.reports // self.clients)  # rounded up
+        self.times = math.ceil(self.reports / self.clients)
         self.once = self.times == 1
         self.rounds = len(self._ends) - 1
 
@@ -318,16 +319,7 @@ class DirectOfMany(DirectLearning):
         parameters = quantise(self._fit.weights)
         radius = self._fit.radius(parameters.values, records)
         design, range_ = projections.with_radius(design, self.d, radius)
-        return Question(
-            model=MODELS[self.model],
-            parameters=parameters.mantissas,
-            exponent=parameters.exponent,
-            card=design.card.data,
-            k=design.k,
-            batch=self.options.batch,
-            classes=self.classes,
-            range=range_,
-        )
+        return self._gradient_question(parameters, design, range_)
 
     # Answers
 
@@ -356,15 +348,10 @@ class DirectOfMany(DirectLearning):
         number: of the round. records: of how many a device reports the mean. cohorts: the answers, of
         each epsilon.
         """
-        means = estimate.mean_of_projections(*cohorts)
+        observation, means = observation_of(cohorts)
         self.last_gradient = {"round": number, **means.summary()}
-        question = cohorts[0].question  # the same for all cohorts but for the card
-        observed = Observation(
-            weights=np.array(question.parameters, np.float64) * 2.0**question.exponent,
-            gradient=means.mean,
-            variance=float(np.square(means.standard_error).mean()),
-            radius=projection.real_radius(projection.of(cohorts[0].card), question.range),
-        )
+        # A device also clips each value, to tau, which hardly matters beside the radius.
+        observed = replace(observation, tau=None)
         for fit in self._fits:
             fit.add(Answer(observed, records))
 

@@ -378,16 +378,7 @@ class FedSGD(Learning):
         # A report about a whole gradient is clipped by its norm instead, on which the card depends.
         if design.mechanism == projections.NAME:
             design, range_ = projections.with_radius(design, self.d, self._radius)
-        return Question(
-            model=self.trainer.plan.model,
-            parameters=parameters.mantissas,
-            exponent=parameters.exponent,
-            card=design.card.data,
-            k=design.k,
-            batch=self.options.batch,
-            classes=self.classes,
-            range=range_,
-        )
+        return self._gradient_question(parameters, design, range_)
 
     @property
     def _radius(self) -> float:

@@ -35,7 +35,7 @@ from ternhost.learn.designs import (
 from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.owners import to_owners
-from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
+from ternhost.learn.parameters import MODELS, SUITED, Floats, Parameters, quantise
 from ternhost.learn.record_bound import RecordsOptions, bound_note
 from ternhost.learn.thresholds import Threshold
 from ternhost.learn.training import Trainer, TrainingPlan
@@ -156,6 +156,16 @@ class Learning(Learner):
             raise UsageError(text, hint)
         self.last_gradient: dict[str, Any] | None = None  # of the last round that estimated one
         self._turns: Turns | None = None  # which clients a round asks; made when first needed
+
+    @classmethod
+    def suited(
+        cls, options: Any, population: Population, data: Dataset | None = None
+    ) -> "Learning":
+        """Return the learner for these options, or a variant of it that suits the clients better.
+
+        Parameters as of the class itself. Raises UsageError.
+        """
+        return cls(options, population, data)
 
     def _dataset_for(self, data: Dataset | None) -> Dataset | None:
         """Return the data set to learn from; None if only the devices know their records.
@@ -344,6 +354,25 @@ class Learning(Learner):
     def question_for(self, design: ReportDesign) -> Question:
         """The question of the next round for the class of this design."""
         raise NotImplementedError
+
+    def _gradient_question(
+        self, parameters: Parameters, design: ReportDesign, range_: int
+    ) -> Question:
+        """Return the question for the mean gradient of a device at some weights.
+
+        parameters: the weights (d). design: of the reports. range_: values are multiplied by
+        2**range_ before they are clipped to [-1, 1].
+        """
+        return Question(
+            model=MODELS[self.model],
+            parameters=parameters.mantissas,
+            exponent=parameters.exponent,
+            card=design.card.data,
+            k=design.k,
+            batch=self.options.batch,
+            classes=self.classes,
+            range=range_,
+        )
 
     def state(self) -> dict[str, Any]:
         return {"trainer": self.trainer.state(), "last": self.last_gradient}

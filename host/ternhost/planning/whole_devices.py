@@ -74,16 +74,16 @@ class WholeDevices:
             **given, model=model, seed=seed, records=self.records, epsilon=self.epsilon_text
         )
         if data.owners is not None:
-            learner = _made(learner_class, options, Population(), data)
+            learner = learner_class.suited(options, Population(), data)
             if self.reports == 1:
                 return learner
             # An owner whose records are all public is no client.
             options = replace(options, reports=self.reports * (learner.clients or 0))
-            return _made(learner_class, options, Population(), data)
+            return learner_class.suited(options, Population(), data)
 
         options = replace(options, reports=self.reports * self.devices)
         population = Population(clients=self.devices, knows_records=False)
-        learner = _made(learner_class, options, population, data)
+        learner = learner_class.suited(options, population, data)
         positions = np.setdiff1d(data.training, learner.reserved)
         records = data.records(np.arange(len(data.labels)))
         stock = Holdings(records, positions, learner.records_per_device)
@@ -93,15 +93,6 @@ class WholeDevices:
     def with_reports(self, reports: int, epsilon: int) -> "WholeDevices":
         """Return the same devices with other reports. epsilon: of each, in millionths."""
         return replace(self, reports=reports, epsilon=epsilon)
-
-
-def _made(
-    learner_class: type[Learning], options: Any, population: Population, data: Dataset
-) -> Learning:
-    """Return a learner of this class, or the variant of it that suits several records."""
-    if learner_class is Direct:
-        return Direct.suited(options, population, data)
-    return learner_class(options, population, data)
 
 
 def epsilon_text(epsilon: int) -> str:
