@@ -4,6 +4,8 @@ One record declares an option; parsers, help texts and messages are made from it
 """
 
 import argparse
+import csv
+import io
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -226,6 +228,45 @@ def shown(value: Any) -> str:
     return text
 
 
+def joined(value: Any) -> str:
+    """Return one text for a list that Python hands over, as the command line has it: "a,b".
+
+    An element with a comma is put in quotes, as in a CSV file.
+
+    value: a text, which is taken as it is; a number; or a list, tuple or array of texts and numbers.
+    Raises TypeError or ValueError for anything else.
+    """
+    if isinstance(value, str | Real | Decimal):
+        return str(_converted(str, value))
+    if hasattr(value, "tolist"):  # an array of NumPy
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    texts = [str(_converted(str, element)) for element in value]
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(texts)
+    return line.getvalue()
+
+
+def elements_of(text: str, name: str) -> list[str]:
+    """Return the elements of a list such as "a,b", without the blanks around them.
+
+    It is the inverse of `joined`. An empty text is an empty list.
+
+    name: that of the option. Raises UsageError if quotes are wrong, or if an element is empty.
+    """
+    if not text.strip():
+        return []
+    try:
+        (row,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except (csv.Error, ValueError):
+        row = [""]
+    elements = [element.strip() for element in row]
+    must = "a list with commas, and in double quotes what has a comma itself"
+    require(all(elements), name, must, shown(text))
+    return elements
+
+
 def option(default: Any, text: str = "", *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
     """Return a dataclass field that also declares an `Option` of the same name and default.
 
@@ -432,3 +473,10 @@ def check_named(cls: Any, named: Mapping[str, Any]) -> None:
         if named.get(other, default_of_other) != value:
             text = f"{flag(name)} needs {flag(other)} {value}"
             raise UsageError(text, hint="give both, or neither")
+    for name, (other, value) in getattr(cls, "NOT_WITH", {}).items():
+        if name not in named:
+            continue
+        default_of_other = getattr(cls, other)
+        if named.get(other, default_of_other) == value:
+            text = f"{flag(name)} does not go with {flag(other)} {value}"
+            raise UsageError(text, hint=f"name another {flag(other)}, or leave {flag(name)} out")

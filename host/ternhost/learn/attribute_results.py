@@ -109,16 +109,16 @@ def _line(entry: Mapping[str, Any]) -> str:
     if "frequencies" in entry:
         return _frequencies_line(entry)
     unit = entry.get("unit", "")
-    line = f"{entry['name']}: {_in_unit(entry, entry['mean'])} {unit}".rstrip()
+    line = f"{entry['name']}: {value_in_unit(entry, entry['mean'])} {unit}".rstrip()
     if entry["interval"]:
         low, high = entry["interval"]
-        line += f"  (95 % interval {_in_unit(entry, low)} to {_in_unit(entry, high)})"
+        line += f"  (95 % interval {value_in_unit(entry, low)} to {value_in_unit(entry, high)})"
     if "true" in entry:
-        line += f"  true mean {_in_unit(entry, entry['true'])}"
+        line += f"  true mean {value_in_unit(entry, entry['true'])}"
     return line
 
 
-def _in_unit(entry: Mapping[str, Any], scaled: float) -> str:
+def value_in_unit(entry: Mapping[str, Any], scaled: float) -> str:
     """Return a mean, from -1 to 1, in the unit of its attribute, if that is known."""
     if "low" not in entry:
         return f"{scaled:+.3f}"

@@ -9,6 +9,7 @@ USENIX Security 2017), whichever has less variance where categories are equally 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tern import wire
@@ -38,6 +39,9 @@ class Part:
     design: ReportDesign
     categories: int = 0  # of each attribute; 0: they are numbers
     hashed: bool = False  # categories are hashed to buckets before they are perturbed
+    # The attributes are numbers, and their categories are 2**exponent equal bins of [-1, 1]. 0: they
+    # are no bins of numbers.
+    exponent: int = 0
 
     def question(self, width: int, first: int = 0) -> Question:
         """Return the question that asks clients for these attributes.
@@ -61,7 +65,7 @@ class Part:
         return Question(
             model=model,
             parameters=flags_of(self.columns, width, first),  # 1 for each attribute asked for
-            exponent=0,  # so that the flags are whole numbers
+            exponent=self.exponent,  # 0 for flags that are whole numbers, else the bins of numbers
             card=self.design.card.data,
             k=self.design.k,
             range=range_,
@@ -170,34 +174,76 @@ def _categorical_parts(
     size: the number of categories of each attribute.
     device_class: the clients, which share an epsilon for a report.
     """
-    epsilon, share = device_class.epsilon, device_class.share  # in millionths; of all clients
+    epsilon = device_class.epsilon  # in millionths
 
     def response_variance(k: int) -> float:
         """Return the variance of a frequency by one of k randomised responses in a report."""
         return frequency_variance(_response(size, epsilon // k), size)
 
-    # Cards are tables of probabilities, from which a device draws the symbol that it reports.
-    hashing = _hashing(size, epsilon)
-    can_be_symbols = size <= MAX_SYMBOLS  # a symbol for each category, without hashing
-    if can_be_symbols:
+    k = 1
+    if size <= MAX_SYMBOLS:  # a symbol for each category is possible, without hashing
         k = coordinates_by_rule(rule, epsilon, len(columns), response_variance)
-        hashed_variance = frequency_variance(hashing, size, hashed=True)
-        # A report of k attributes is worth k reports of one attribute.
-        if response_variance(k) / k <= hashed_variance:
-            card = _response(size, epsilon // k)
-            # No step of a model depends on the variance, so it is left at 0.
-            design = ReportDesign(
-                card, k, variance=0.0, mechanism="grr", epsilon=epsilon, share=share
-            )
-            return [Part(f"of {size} categories", columns, design, categories=size)]
-
-    design = ReportDesign(hashing, k=1, variance=0.0, mechanism="olh", epsilon=epsilon, share=share)
+    design = _frequency_design(size, device_class, k)
+    if design.mechanism == "grr":
+        return [Part(f"of {size} categories", columns, design, categories=size)]
     names = (*table.numeric_names, *table.categorical_names)
     parts = []
     for column in columns:
         name = f"{names[column]}, of {size} categories"
         parts.append(Part(name, (column,), design, categories=size, hashed=True))
     return parts
+
+
+def parts_of_bins(
+    table: Table, columns: tuple[int, ...], exponents: Sequence[int], device_class: DeviceClass
+) -> list[Part]:
+    """Return the parts for bins of numbers, by levels: each level divides [-1, 1] anew.
+
+    A client reports the bin of a single number at a single level. By randomised response, where
+    that has less variance, all numbers of a level make one part; hashed, each is a part.
+
+    columns: those of the numbers.
+    exponents: for each level e; it has 2**e bins of equal width.
+    device_class: the clients, which share an epsilon for a report.
+    """
+    parts = []
+    for exponent in exponents:
+        bins = 2**exponent
+        design = _frequency_design(bins, device_class, k=1)
+        if design.mechanism == "grr":
+            name = f"numbers, in {bins} bins"
+            parts.append(Part(name, columns, design, categories=bins, exponent=exponent))
+            continue
+        for column in columns:
+            name = f"{table.numeric_names[column]}, in {bins} bins"
+            parts.append(
+                Part(name, (column,), design, categories=bins, hashed=True, exponent=exponent)
+            )
+    return parts
+
+
+def _frequency_design(size: int, device_class: DeviceClass, k: int) -> ReportDesign:
+    """Return the design of reports about categories, by the protocol of less variance.
+
+    The protocols are generalised randomised response of k attributes, "grr", and optimised local
+    hashing of one attribute, "olh".
+
+    size: the number of categories of each attribute.
+    device_class: the clients, which share an epsilon for a report.
+    """
+    epsilon, share = device_class.epsilon, device_class.share  # in millionths; of all clients
+    # Cards are tables of probabilities, from which a device draws the symbol that it reports.
+    hashing = _hashing(size, epsilon)
+    if size <= MAX_SYMBOLS:
+        response = _response(size, epsilon // k)
+        # A report of k attributes is worth k reports of one attribute.
+        response_variance = frequency_variance(response, size) / k
+        if response_variance <= frequency_variance(hashing, size, hashed=True):
+            # No step of a model depends on the variance, so it is left at 0.
+            return ReportDesign(
+                response, k, variance=0.0, mechanism="grr", epsilon=epsilon, share=share
+            )
+    return ReportDesign(hashing, k=1, variance=0.0, mechanism="olh", epsilon=epsilon, share=share)
 
 
 def _hashing(size: int, epsilon: int) -> Card:

@@ -9,8 +9,8 @@ from ternhost.learn.base import Learner
 from ternhost.learn.data_options import DataOptions
 from ternhost.learn.parameters import SUITED
 from ternhost.learn.record_bound import bound_on_records
-from ternhost.learn.schedule import Terms
-from ternhost.options import flag, names_of
+from ternhost.learn.schedule import Schedule, Terms
+from ternhost.options import flag, names_of, options_of
 from ternhost.privacy import projection
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
@@ -45,7 +45,7 @@ def choose_algorithm(
     made: whether tern makes the devices for the run, so that they have each module of the library.
     served: whether the fleet is asked round after round without an end.
     """
-    implied = _implied_algorithm(named, algorithms)
+    implied = _implied_algorithm(named, algorithms, run_options)
     if implied is not None:
         return Chosen(implied, "")
     default = next(iter(algorithms))
@@ -128,21 +128,26 @@ def _obstacle_to_single_records(named: Mapping[str, Any], wants_direct: bool) ->
 
 
 def _implied_algorithm(
-    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]
+    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], shared: set[str]
 ) -> str | None:
     """Return the algorithm that an option implies which only some algorithms have, or None.
 
-    The option is the unit of privacy, as in `--unit record`. The first algorithm that has it is
-    returned. `--unit device` implies none, since every algorithm can protect devices.
+    The option is the unit of privacy, as in `--unit record`. Of the algorithms that have it, the
+    first one is returned that has all other named options, too; if none has, the first one.
+    `--unit device` implies none, since every algorithm can protect devices.
 
     named: the options that the user named, by name.
     algorithms: those of the command, by name.
+    shared: the names of the options that every algorithm takes.
     """
-    if named.get("unit", "device") != "device":
-        for name, learner in algorithms.items():
-            if "unit" in names_of(learner.Options):
-                return name
-    return None
+    if named.get("unit", "device") == "device":
+        return None
+    with_unit = [name for name in algorithms if "unit" in names_of(algorithms[name].Options)]
+    needed = named.keys() - shared - names_of(Terms) - names_of(Schedule)
+    for name in with_unit:
+        if needed <= names_of(algorithms[name].Options):
+            return name
+    return next(iter(with_unit), None)
 
 
 def _owner_of_all(
@@ -150,7 +155,8 @@ def _owner_of_all(
 ) -> str | None:
     """Return the first algorithm that has all named options, if direct and fedsgd do not; or None.
 
-    An algorithm that by default protects less than a device is chosen only if the unit is named.
+    An algorithm that by default protects less than a device is chosen only if the unit is named;
+    and if it is not, the options that such an algorithm has choose no other one either.
 
     named: the options that the user named, by name. algorithms: those of the command, by name.
     shared: the names of the options that every algorithm takes.
@@ -168,10 +174,17 @@ def _owner_of_all(
     default = next(iter(algorithms))
     if default in owners or (default == _FEDSGD and _DIRECT in owners):
         return None
-    for name in owners:
-        if "unit" in named or "unit" not in names_of(algorithms[name].Options):
-            return name
-    return None
+    if "unit" not in named and any(_protects_less(algorithms[name]) for name in owners):
+        return None
+    return next(iter(owners), None)
+
+
+def _protects_less(algorithm: type[Learner]) -> bool:
+    """Tell whether an algorithm protects less than a device where the user names no unit."""
+    for option in options_of(algorithm.Options):
+        if option.name == "unit":
+            return bool(option.default != "device")
+    return False
 
 
 def names_device(named: Mapping[str, Any]) -> bool:
