@@ -10,7 +10,7 @@ from array import array
 from struct import pack, unpack_from
 
 from tern.compat import const
-from tern.fixed import saturate
+from tern.fixed import bin_of, saturate
 from tern.frames import FrameError
 from tern.sampler import sample, sample_categories
 from tern.shapes import WINDOW
@@ -52,7 +52,8 @@ class Answerer:
         """Return the requested features of the record whose turn it is (array('h')).
 
         Values are multiplied by 2**range and clipped to Q1.14. Categories are clipped to those of
-        the card, or, with range 1, hashed to them.
+        the card, or, with range 1, hashed to them. With an exponent, a category is the bin of a
+        number.
         """
         request = self._request
         row = memoryview(self._row)[: request.d + 1]
@@ -64,6 +65,8 @@ class Answerer:
         for j in range(request.d):
             if request.asked[j]:
                 value = self._row[j]
+                if request.exponent:  # of categories alone: the feature is a number
+                    value = bin_of(value, request.exponent)
                 if hashed:
                     value = (a * max(0, min(value, PRIME - 1)) + b) % PRIME % card.symbols
                 elif request.model == CATEGORIES:

@@ -18,6 +18,14 @@ def saturate(value):
     return value
 
 
+def bin_of(value, bits):
+    """Return which of 2**bits equal bins of [-1, 1] holds `value` (Q1.14).
+
+    Values beyond are in the first bin or the last; a value between two bins is in the upper one.
+    """
+    return max(0, min(value + ONE, 2 * ONE - 1)) >> 15 - bits
+
+
 def exp_lower(micro_epsilon):
     """Return a lower bound of 2**40 * exp(micro_epsilon / 10**6), within a relative 2**-38.
 

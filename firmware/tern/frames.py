@@ -521,7 +521,8 @@ def check_question(model, shape, scale, sizes, batch, local):
     model: one of wire.LINEAR .. wire.LAST_MODEL.
     shape: that of the card, the kind of privacy mechanism.
     scale: (range, exponent). Values are scaled up by 2**range; a mantissa m of the model's
-    parameters stands for m 2**exponent.
+    parameters stands for m 2**exponent. For categories: whether they are hashed, and 0, or the
+    exponent of the number of bins, whose numbers are the categories of numeric features.
     sizes: (classes, d, k): d features, in a collection those that may be requested; k of the values
     are reported.
     batch: how many records to use, 0 for all.
@@ -549,11 +550,14 @@ def check_question(model, shape, scale, sizes, batch, local):
         most = 1
     require(0 <= range_ <= most, "range")
 
+    # The exponent: of the model's parameters; or, for categories, that of the number of bins, where
+    # features are numbers.
+    least = wire.MIN_LOCAL_EXPONENT if is_training else wire.MIN_EXPONENT
+    most = wire.MAX_EXPONENT
     if is_collection:
-        require(exponent == 0, "exponent out of bounds")
-    else:
-        least = wire.MIN_LOCAL_EXPONENT if is_training else wire.MIN_EXPONENT
-        require(least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
+        least = 0
+        most = wire.MAX_BIN_EXPONENT if model == wire.CATEGORIES else 0
+    require(least <= exponent <= most, "exponent out of bounds")
 
     most = 0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH
     require(0 <= batch <= most, "batch out of bounds")
@@ -564,12 +568,13 @@ def check_question(model, shape, scale, sizes, batch, local):
         fits = not any(local)
     require(fits, "local training out of bounds")
 
-    # The probabilities of classes; or a value for each parameter, and in a sum one more, the tally
-    # of its units.
-    values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
-    fits = 1 <= k <= values
     if model == wire.SOFTMAX:  # inference reports the likeliest class, or all probabilities
-        fits = k == 1 or k == classes
+        values = k
+        fits = k in (1, classes)
+    else:
+        # A value for each parameter, and in a sum one more, the tally of its units.
+        values = classes * d + (shape == SUM)
+        fits = 1 <= k <= values
     require(fits, "k out of bounds")
     return values
 

@@ -29,9 +29,10 @@ def encode_round(
     out: the buffer. key, device: of a client, or of the whole fleet. model: one of wire.LINEAR and
     those after it. parameters: classes x d int16 mantissas, row by row; in a collection, for each
     of d features whether it is requested. card: the bytes of the privacy mechanism's table. k: how
-    many values a report has. exponent: a mantissa m stands for m 2**exponent. range_: values are
-    scaled up by 2**range_. batch: records to use, 0 for all. local: (epochs, rate, tau) for local
-    training. Raises FrameError if a field is out of bounds.
+    many values a report has. exponent: a mantissa m stands for m 2**exponent; for categories, 0, or
+    e if features are numbers, whose categories are 2**e bins. range_: values are scaled up by
+    2**range_; for categories, 1 if they are hashed. batch: records to use, 0 for all. local:
+    (epochs, rate, tau) for local training. Raises FrameError if a field is out of bounds.
     """
     frames.check_address(device, round_number)
     is_collection = model in wire.COLLECTIONS

@@ -17,7 +17,7 @@ from tern import wire
 from tern.compat import const, micropython, ptr32
 from tern.coordinates import gather
 from tern.entropy import EntropyError
-from tern.fixed import EXP_BITS, ONE, exp_lower
+from tern.fixed import EXP_BITS, ONE, bin_of, exp_lower
 from tern.frames import FrameError
 from tern.gradient import MAX_FINE, Gradient, accumulate, by_steps, clear
 from tern.ledger import RHO
@@ -365,11 +365,15 @@ class _Features:
         if request.model == wire.VALUES:
             accumulate(self._asked, 0, ONE, self.totals, n, request.range)
             return
-        # Each feature has a total for each class. The feature is the number of a class; one out of
-        # bounds counts as the first or the last. That class gets 1.
+        # Each feature has a total for each class. The feature is the number of a class, or a number
+        # in a bin of that number; one out of bounds counts as the first or the last. That class
+        # gets 1.
         at = 0
         for i in range(n):
-            self.totals[at + max(0, min(self._asked[i], request.classes - 1))] += ONE
+            category = self._asked[i]
+            if request.exponent:
+                category = bin_of(category, request.exponent)
+            self.totals[at + max(0, min(category, request.classes - 1))] += ONE
             at += request.classes
 
 

@@ -52,6 +52,7 @@ MAX_RANGE = const(12)  # values are scaled up by 2**range
 MAX_BATCH = const(32)  # records: tern.gradient adds so many without overflow
 MIN_EXPONENT = const(-30)  # a mantissa m of a model's parameters stands for m 2**exponent
 MAX_EXPONENT = const(-12)
+MAX_BIN_EXPONENT = const(12)  # numbers that are collected as categories have 2**exponent bins
 MAX_CARD = const(2048)  # bytes
 MAX_BASE = const(65536)  # symbols of a card
 MAX_PACKED = const(256)  # bytes of packed symbols

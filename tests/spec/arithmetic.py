@@ -130,8 +130,15 @@ def probabilities(rows, e, x, q):
     return [ONE * weight // sum(weights) // step * step for weight in weights]
 
 
-def collected(model, asked, x, range_, symbols, device, number):
+def bin_of(x, e):
+    """The bin of a number: of 2**e equal bins of [-1, 1], of which the last one holds 1 as well."""
+    return min((clamp(x, ONE) + ONE) >> (15 - e), 2**e - 1)
+
+
+def collected(model, asked, x, range_, symbols, device, number, e=0):
     features = [value for value, is_asked in zip(x, asked, strict=True) if is_asked]
+    if e:
+        features = [bin_of(value, e) for value in features]
     if model == CATEGORIES and range_:
         a, b = struct.unpack("<II", hashlib.sha256(struct.pack("<II", device, number)).digest()[:8])
         return [(a * max(0, min(value, 8190)) + b) % 8191 % symbols for value in features]

@@ -99,7 +99,7 @@ def values_of_device(client, number, categories, buckets):
     """The values that the device library gives to the sampler for a client with these categories."""
     width = len(categories)
     request = SimpleNamespace(
-        model=wire.CATEGORIES, range=1, round=number, d=width, asked=[1] * width
+        model=wire.CATEGORIES, range=1, exponent=0, round=number, d=width, asked=[1] * width
     )
 
     def read(index, row):

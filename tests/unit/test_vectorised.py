@@ -13,6 +13,7 @@ from streams import Keyed, Replay
 from tern import sampler, softmax, wire
 from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
 from tern.coordinates import choose
+from tern.fixed import ONE, bin_of
 from tern.gradient import Gradient
 from tern.local import LocalTrainer
 from ternhost import vectorised
@@ -138,6 +139,23 @@ def test_coordinates_equal_those_of_the_firmware(d, k):
         choose(question, d, k, out)
         expected[i] = out
     assert np.array_equal(vectorised.choose(ReplayLanes(streams), d, k), expected)
+
+
+EVERY_INT16 = np.arange(-32768, 32768)
+
+
+@pytest.mark.parametrize("exponent", range(1, wire.MAX_BIN_EXPONENT + 1))
+def test_bins_are_of_equal_width_and_hold_what_lies_beyond(exponent):
+    """2**exponent bins divide [-1, 1]. Numbers are exact in floats, so rounding down is exact too."""
+    as_share = (EVERY_INT16 / ONE + 1) / 2  # of the way from -1 to 1
+    bin_of_share = np.clip(np.floor(as_share * 2**exponent), 0, 2**exponent - 1)
+    assert np.array_equal(vectorised.bins(EVERY_INT16, exponent), bin_of_share)
+
+
+@pytest.mark.parametrize("exponent", range(1, wire.MAX_BIN_EXPONENT + 1))
+def test_bins_equal_those_of_the_firmware(exponent):
+    of_firmware = [bin_of(value, exponent) for value in EVERY_INT16.tolist()]
+    assert vectorised.bins(EVERY_INT16, exponent).tolist() == of_firmware
 
 
 def gradient_by_firmware(model, parameters, exponent, rows, range_):

@@ -67,6 +67,9 @@ def some_question(random, model):
         parameters = random.integers(-32768, 32768, (3, d) if model == wire.SOFTMAX_GRADIENT else d)
     if model == wire.CATEGORIES:
         categories = int(random.integers(2, 20))
+        exponent = int(random.choice([0, 1, 4, 7]))  # 0: features are categories, and not numbers
+        if exponent:
+            categories = 2**exponent
     return d, parameters, exponent, range_, categories
 
 
@@ -81,7 +84,7 @@ def some_records(random, model, d, categories, hostile):
     records[3, :, 1:] = 0
     if model == wire.SOFTMAX_GRADIENT:
         records[:, :, -1] = random.integers(-1, 4, shape[:2])  # of three classes, or of none
-    if model == wire.CATEGORIES:
+    if model == wire.CATEGORIES and random.integers(2):  # else there is any number
         records[2:] = random.integers(-1, categories + 1, records[2:].shape)
     return records
 

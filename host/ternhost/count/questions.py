@@ -22,11 +22,15 @@ class Question:
     model: what to compute, as in wire.py: the gradient of a model, or a collection of attributes.
     parameters: of a model, classes x d int16 mantissas of 2**exponent; of a collection, d flags of
     which attributes to report.
+    exponent: of a model, that of its mantissas. In a collection of categories it is 0, or 1 to 12 if
+    the attributes are numbers: then the category of a number is its bin, one of 2**exponent equal
+    bins of [-1, 1].
     card: the certified table from which the device samples its report (cards.md).
     k: how many values a report has.
     batch: how many records to use; 0: all.
     local: epochs, learning rate and clipping bound (tau) of training on the device.
-    range: values are multiplied by 2**range before they are clipped to [-1, 1].
+    range: values are multiplied by 2**range before they are clipped to [-1, 1]. In a collection of
+    categories, 1 if devices hash them.
     categories: how many categories a hashed answer may stand for. It is not part of the frame: a
     question that was decoded from one has 0.
     """

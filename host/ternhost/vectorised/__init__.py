@@ -11,6 +11,7 @@ from ternhost.vectorised import projection, sums
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
     ModelParameters,
+    bins,
     class_probabilities,
     gradients,
     hashed,
@@ -32,6 +33,7 @@ __all__ = [
     "ModelParameters",
     "RandomLanes",
     "ReplayLanes",
+    "bins",
     "choose",
     "class_probabilities",
     "gradients",

@@ -323,6 +323,16 @@ def shares(moved: Whole, tau: Array) -> Fixed:
     return np.asarray(np.where(moved < 0, -sizes, sizes).astype(np.int16))
 
 
+def bins(values: npt.ArrayLike, exponent: int) -> Fixed:
+    """Return the bin of each value, exactly as tern.collect does.
+
+    There are 2**exponent bins of equal width in [-1, 1], and values beyond are in the first or the
+    last. values: Q1.14, of any shape. exponent: 1 .. wire.MAX_BIN_EXPONENT.
+    """
+    from_least = np.asarray(values, np.int32) + ONE
+    return np.asarray((np.clip(from_least, 0, 2 * ONE - 1) >> 15 - exponent).astype(np.int16))
+
+
 def hashes(devices: npt.ArrayLike, number: int) -> Whole:
     """Return the coefficients a and b of each device's hash function in a round (n x 2).
 

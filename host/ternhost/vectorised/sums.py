@@ -14,7 +14,14 @@ from tern.gradient import MAX_FINE
 from tern.sums import Sum
 from tern.wire import CATEGORIES, COLLECTIONS, GRADIENTS, LINEAR, SOFTMAX_GRADIENT, VALUES
 from ternhost.vectorised.lanes import Array, Flags, Indices, Lanes, RandomLanes
-from ternhost.vectorised.models import Fixed, ModelParameters, Whole, probabilities, residuals
+from ternhost.vectorised.models import (
+    Fixed,
+    ModelParameters,
+    Whole,
+    bins,
+    probabilities,
+    residuals,
+)
 from ternhost.vectorised.sampling import bernoulli_exp, laplace
 
 Numbers = npt.NDArray[np.int32]  # values of records or units
@@ -39,9 +46,10 @@ def sums(
 
     card: of shape "sum" (cards.md); it says how large a unit is, and how it is clipped. parameters:
     of a gradient, or of a collection (wire.md), whose mantissas are d flags of the features that
-    are summed. records: clients x records x (d + 1), the label last. range_: values are multiplied
-    by 2**range_. first: the index of each client's first record, which decides where units begin.
-    categories: how many each attribute has, if categories are counted.
+    are summed; with an exponent, they are numbers, of which the 2**exponent bins are counted.
+    records: clients x records x (d + 1), the label last. range_: values are multiplied by
+    2**range_. first: the index of each client's first record, which decides where units begin.
+    categories: how many each attribute has, if categories or bins are counted.
 
     Returns clients x (values + 1), in steps of the card's grid; the last column is the tally, which
     estimates how many units were clipped. Raises ValueError for another model, range or shape.
@@ -113,7 +121,10 @@ def _values(parameters: ModelParameters, rows: Fixed, range_: int, categories: i
         return np.left_shift(columns[np.flatnonzero(weights)], range_)
     if parameters.model == CATEGORIES:
         # A value for each attribute and each of its categories: 1 if the record is of it.
-        record_categories = np.clip(columns[np.flatnonzero(weights), None], 0, categories - 1)
+        of_records: Array = columns[np.flatnonzero(weights), None]
+        if parameters.exponent:  # the features are numbers, whose bins are counted
+            of_records = bins(of_records, parameters.exponent)
+        record_categories = np.clip(of_records, 0, categories - 1)
         is_category = record_categories == np.arange(categories)[:, None]
         flags: Numbers = np.where(is_category, np.int32(ONE), np.int32(0))
         return flags.reshape(-1, len(rows))

@@ -504,6 +504,8 @@ class SimulatedDriver(Driver):
             # Values up to 2**-range become values up to 1, and larger ones are clipped to 1.
             scaled = attributes.astype(np.int32) << question.range
             attributes = np.clip(scaled, -ONE, ONE).astype(np.int16)
+        if question.exponent:  # the category of a number is its bin
+            attributes = vectorised.bins(attributes, question.exponent)
         if chosen is None:
             return attributes
         return np.take_along_axis(attributes, chosen.astype(np.intp), axis=1)
