@@ -8,50 +8,46 @@ quotient of two noisy numbers, and its interval is Fieller's (1954).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from tern import card as cards
 from tern import wire
 from tern.fixed import MAX_EPSILON, ONE
 from ternhost.count.questions import Question
-from ternhost.count.rounds import RoundResult
-from ternhost.datasets import Holdings, Table
-from ternhost.datasets.holdings import counts_of_owners, deal
+from ternhost.datasets import Table
+from ternhost.datasets.holdings import counts_of_owners
 from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors, unit_of
 from ternhost.learn.attributes import columns_of, flags_of
-from ternhost.learn.base import Cohort, Learner, Population, report_summary
-from ternhost.learn.collect import client_data_for
+from ternhost.learn.base import Population
 from ternhost.learn.data_options import OwnerOptions
-from ternhost.learn.devices import Devices
-from ternhost.learn.estimate import QUANTILE, sums_of
-from ternhost.learn.fedsum import RECORDS, SumDesign, UnitOptions
-from ternhost.learn.owners import to_owners
-from ternhost.learn.record_bound import bound_note, records_option
+from ternhost.learn.estimate import QUANTILE
+from ternhost.learn.fedsum import RECORDS, UnitOptions
+from ternhost.learn.record_bound import records_option
+from ternhost.learn.sums_of_records import (
+    LEAST_BITS,
+    MOST_STEPS,
+    MOST_SUMS,
+    SumPart,
+    SumsOfRecords,
+    narrowest_design,
+)
 from ternhost.options import option, require
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.units import parse_unit
 from ternhost.text import counted
 
 _GROUP = "what to collect"  # of options, in the help
 _what = partial(option, group=_GROUP)
-_STEPS = 4096  # grid steps of a radius: as many as there may be
 _STEPS_AT_TINY_RHO = 128  # where a report costs less than _TINY_RHO
 _TINY_RHO = 100  # micro-rho
 # Records of a unit, up to which no sum of theirs can be cut off at 2**29 (arithmetic.md).
 _LONG_RUN = 2048
-_LEAST_BITS = 8  # of the symbol of a sum
-_MOST_BITS = 16
-_MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at _LEAST_BITS each
 _FINE_BITS_OF_NUMBERS = 4  # `SumPlan.fine`; flags of categories need none
 _MOST_EXCESS = 0.05  # by which a count of units may overestimate the number of records
-_NOISE_REACH = 8  # standard deviations of the noise for which a symbol has room
 
 
 @dataclass(frozen=True)
@@ -65,13 +61,11 @@ class Options(UnitOptions, OwnerOptions):
         require(self.seed >= 0, "seed", "0 or more", self.seed)
 
 
-@dataclass(frozen=True)
-class _Part:
+@dataclass(frozen=True, kw_only=True)
+class _Part(SumPart):
     """The attributes that one round asks for, and how devices report their sums."""
 
-    columns: tuple[int, ...]  # numbers of the attributes, in the order of the table
     categories: int  # of each attribute; 0: they are numbers
-    design: SumDesign
     tally: int  # grid steps that each unit adds to the count of units
     range: int  # the r of the question: devices multiply values by 2**r
     slack: float  # by how much rounding may change the value of a unit, at most
@@ -109,15 +103,16 @@ class _Count:
     error: float  # its standard error
 
 
-class Means(Learner):
+class Means(SumsOfRecords[_Part]):
     """Asks every device in each round, for sums of all its records."""
 
     name = "means"
     about = "noisy sums; protects records of a device, or runs of them"
     example = "--records 500"
-    command = "collect"
     Options: ClassVar[Any] = Options
-    modules = ("sums",)
+    instead_of_serving = (
+        "serve the fleet with 'tern serve values', or collect in runs: tern collect means"
+    )
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """Plan one round for each group of attributes, and share the privacy budget out among them.
@@ -130,44 +125,10 @@ class Means(Learner):
         Raises UsageError if the fleet is served round after round without an end, or if the
         attributes cannot be summed.
         """
-        self.options = options
-        if population.schedule is not None:
-            hint = (
-                "serve the fleet with 'tern serve values', or collect in runs: tern collect means"
-            )
-            raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
-        self._data = client_data_for(options, population, data)
-        self._table = self._data.table
-        bounded = options.with_bound(self._table, self._table.training)
-        self.notes += bound_note(self._table, bounded.records, named=options.records)
-        self.options = options = bounded
+        super().__init__(options, population, data)
+        self._plan_rounds(self._plan_parts(self._groups()))
 
-        # What is protected: units, which are runs of `unit` consecutive records; 0: all records of a
-        # device together. The budget is an epsilon at this delta.
-        self.unit = parse_unit(options.unit)
-        self.delta = sums.parse_delta(options.delta)
-        self._units = options.units_per_device  # how many units a device has
-        self._require_countable()
-
-        # Who reports, and which records each device holds, where tern hands them out.
-        self.clients = population.known_clients  # None: unknown before the run
-        if population.knows_records:
-            self.holdings = self._hand_out(population)
-
-        # The rounds, each of which asks every device.
-        groups = self._groups()
-        self._budget: int = options.budget_in_rho()  # for all rounds, in micro-rho of zCDP
-        self._parts = self._plan_parts(groups)
-        self.rounds = self.times = len(groups)  # every device reports in each round
-        self.reports = None
-        if self.clients is not None:
-            self.reports = self.clients * self.rounds
-        designs = [part.design for part in self._parts]
-        dearest = max(designs, key=lambda design: design.cost)
-        self.designs = [dearest]  # it stands for all in what the run needs of boards
-        self._answers: list[dict[str, Any]] = []  # one for each round that has ended
-
-    def _require_countable(self) -> None:
+    def _require_suited(self) -> None:
         """Raise UsageError if a count of units would not tell the number of records of owners.
 
         Devices report how many units they have, and each unit counts as equally many records. That
@@ -188,17 +149,6 @@ class Means(Learner):
             )
             raise UsageError(text, "use a smaller --unit, such as --unit record")
 
-    def _hand_out(self, population: Population) -> Holdings:
-        """Give the records to their owners, or else to the devices at random."""
-        table, options = self._table, self.options
-        if table.owners is not None:
-            owned = to_owners(table, table.training, population.clients, options.records)
-            self.notes += owned.notes
-            self.clients = owned.holdings.clients
-            return owned.holdings
-        stock = Holdings(self._data.records, table.training, options.records)
-        return deal(stock, name=table.name, boards=self.clients or 1, seed=options.seed)
-
     def _groups(self) -> list[tuple[tuple[int, ...], int]]:
         """Divide the attributes among rounds, so that the sums of each round fit into one report.
 
@@ -215,7 +165,7 @@ class Means(Learner):
                 )
                 raise UsageError(text, "collect at the device's unit, without --unit")
             sums_per_column = max(1, category_count)
-            columns_per_round = _MOST_SUMS // sums_per_column  # as many as a report has room for
+            columns_per_round = MOST_SUMS // sums_per_column  # as many as a report has room for
             for start in range(0, len(columns), columns_per_round):
                 groups.append((columns[start : start + columns_per_round], category_count))
         return groups
@@ -234,11 +184,6 @@ class Means(Learner):
             cost = total_cost * len(columns) // attribute_count
             parts.append(self._part(columns, categories, cost))
         return parts
-
-    @property
-    def _records_per_unit(self) -> int:
-        """The number of records of a unit: of all of the device's, if the device is the unit."""
-        return int(self.unit or self.options.records)
 
     def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
         """Plan the round that asks for the sums of these columns.
@@ -261,26 +206,18 @@ class Means(Learner):
             plan.clipped,
             math.ceil(self._records_per_unit * plan.steps / plan.radius),
         )
-        made = _narrowest_design(plan, largest_sum)
+        made = narrowest_design(plan, largest_sum)
         if made is None:  # the symbols do not fit into a report
             return self._part(columns, categories, cost // 2)
 
-        card = cards.decode(made.card)
-        design = SumDesign(
-            card=card,
-            k=plan.values,
-            variance=made.sigma**2,
-            mechanism="gaussian",
-            epsilon=self._budget,
-            delta=self.delta,
-        )
+        design = self._sum_design(plan, made)
         return _Part(
             columns=columns,
             categories=categories,
             design=design,
             tally=plan.clipped,
             range=made.range,
-            slack=sums.grid(sums.of(card), made.range) / 2,  # half a grid step
+            slack=sums.grid(sums.of(design.card), made.range) / 2,  # half a grid step
         )
 
     def _sum_plan(self, columns: tuple[int, ...], categories: int, cost: int) -> sums.SumPlan:
@@ -302,7 +239,7 @@ class Means(Learner):
             record_radius = max(record_radius, 2)
         radius = records * record_radius
 
-        steps = _STEPS
+        steps = MOST_STEPS
         if cost < _TINY_RHO:
             steps = _STEPS_AT_TINY_RHO
         # This gives the least variance to a quotient near 1 of a sum and the tally.
@@ -319,41 +256,9 @@ class Means(Learner):
             clipped=tally,  # every unit adds the same to the tally, clipped or not
             kept=tally,
             values=sum_count + 1,  # and the tally
-            bits=_LEAST_BITS,
+            bits=LEAST_BITS,
             fine=fine,
         )
-
-    @property
-    def done(self) -> bool:
-        return len(self._answers) >= len(self._parts)
-
-    def _question(self, part: _Part) -> Question:
-        return part.question(self._data.width, self._data.first)
-
-    def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """Ask every device for the sums of the next group of attributes."""
-        return [(self._question(self._parts[len(self._answers)]), devices)]
-
-    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Store the totals of a round over all devices, with their standard errors.
-
-        They are 0 if nobody reported.
-
-        devices: not needed, since totals do not depend on who reported.
-        """
-        (cohort,) = result.cohorts  # all devices get the same question
-        value_count = len(cohort.counts)
-        totals, errors = np.zeros(value_count), np.zeros(value_count)
-        if cohort.reports:
-            totals, errors = sums_of(cohort)
-        answer = {"totals": totals.tolist(), "errors": errors.tolist(), "reports": result.reports}
-        self._answers.append(answer)
-
-    def state(self) -> dict[str, Any]:
-        return {"answers": list(self._answers)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._answers = list(state["answers"])
 
     # The result
 
@@ -407,18 +312,6 @@ class Means(Learner):
             records=answer["totals"][-1] * records_per_step,
             error=answer["errors"][-1] * records_per_step,
         )
-
-    def _part_summary(self, part: _Part, reports: int) -> dict[str, Any]:
-        """Describe a round for JSON: its attributes, its reports, and how many devices reported."""
-        attribute_count = len(part.columns)
-        return {
-            "name": part.name,
-            "d": attribute_count,
-            **part.design.summary(1),
-            "k": attribute_count,
-            "reports": reports,
-            **report_summary(part.design, self._question(part)),
-        }
 
     def _entries(
         self, part: _Part, answer: Mapping[str, Any], count: _Count
@@ -509,13 +402,6 @@ class Means(Learner):
         most_rounding = part.slack * self._units / self.options.records
         return mean, [low - most_rounding, high + most_rounding]
 
-    def _values(self, column: int) -> npt.NDArray[np.int16] | None:
-        """Return the values of all devices in a column; None if the host does not know them."""
-        if self.holdings is None:
-            return None
-        values: npt.NDArray[np.int16] = self.holdings.records[self.holdings.order, column]
-        return values
-
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the estimates and the number of records, in lines for people."""
@@ -527,29 +413,6 @@ class Means(Learner):
             f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
             *error_lines(result),
         ]
-
-
-def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
-    """Design a card for noisy sums whose symbols have as few bits as possible.
-
-    A card is the table of noise from which devices draw; a symbol is a noisy sum as it is sent.
-    Each symbol must have room for the largest sum and for its noise, up to _NOISE_REACH standard
-    deviations.
-
-    plan: what the card has to do; its number of bits is not used.
-    largest_sum: the largest absolute sum of a device, in grid steps.
-    Returns None if no number of bits is enough that lets all sums fit into a report.
-    """
-    most_bits = min(_MOST_BITS, 8 * sums.MOST_BYTES // plan.values)
-    for bits in range(_LEAST_BITS, most_bits + 1):
-        made = sums.design(replace(plan, bits=bits))
-        body = sums.of(cards.decode(made.card))
-        noise = math.sqrt(sums.variance(body))
-        # A symbol is a signed integer, and stands for 2**coarse grid steps.
-        largest_symbol = 2 ** (body.coarse + bits - 1)
-        if largest_sum + _NOISE_REACH * noise < largest_symbol:
-            return made
-    return None
 
 
 def fieller(
