@@ -456,6 +456,13 @@ class CategoryReports(NamedTuple):
     # exactly one category, so that the number is the sum of the counts.
     hashed_reports: int | None
 
+    @property
+    def reports(self) -> int:
+        """The number of reports."""
+        if self.hashed_reports is not None:
+            return self.hashed_reports
+        return int(np.asarray(self.counts, np.int64).sum())
+
 
 class _WeightedFrequencies(NamedTuple):
     """What one class of devices contributes to a weighted mean of frequencies."""
@@ -506,9 +513,7 @@ def _weighted_frequencies(class_: CategoryReports) -> _WeightedFrequencies | Non
     """
     is_hashed = class_.hashed_reports is not None
     supporting = np.asarray(class_.counts, np.int64)
-    reports = int(supporting.sum())
-    if class_.hashed_reports is not None:  # a hashed report supports several categories
-        reports = class_.hashed_reports
+    reports = class_.reports
     if not reports:
         return None
     same, other = frequency_law(class_.card, hashed=is_hashed)

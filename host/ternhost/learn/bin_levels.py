@@ -1,0 +1,72 @@
+"""Which levels of bins devices are asked about, by epsilon and by the number of devices.
+
+The bins of the first level are few, and each is divided into four at every further level. A smaller
+epsilon needs a coarser first level. More devices are worth finer bins.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ternhost.learn.bin_tree import LEVEL_BITS
+
+LEAST_BITS, MOST_BITS = 4, 10  # of the finest bins: 16 to 1,024
+_BITS_UNKNOWN = 6  # of the finest bins, if nobody knows how many devices will answer
+_BITS_COMPARED = 6  # of the finest bins, up to which first levels are compared: this is quick
+
+VarianceOf = Callable[[int], float]
+"""The variance of the share of a bin, estimated from one report about a level of 2**bits bins."""
+
+
+def levels_of(bits: int, variance_of: VarianceOf) -> tuple[int, ...]:
+    """Return the levels for 2**bits finest bins whose cumulative shares have the least variance.
+
+    A level is given by the bits of its number of bins; all have bins of equal size, and every level
+    gets an equal part of the reports.
+    """
+    finest = min(bits, _BITS_COMPARED)
+    candidates = [_levels(first, finest) for first in range(LEVEL_BITS, finest + 1, LEVEL_BITS)]
+    best = min(candidates, key=lambda levels: cumulative_variance(levels, variance_of))
+    return _levels(best[0], bits)
+
+
+def bits_for(devices: int | None, variance_of: VarianceOf) -> int:
+    """Return the bits of the number of finest bins that suits so many devices.
+
+    Bins are made finer as long as the standard error of cumulative shares is smaller than the share
+    of a bin, if all bins have the same.
+
+    devices: those that answer about the number; None: nobody knows how many.
+    """
+    if devices is None:
+        return _BITS_UNKNOWN
+    bits = LEAST_BITS
+    while bits < MOST_BITS:
+        levels = levels_of(bits, variance_of)
+        if cumulative_variance(levels, variance_of) / devices > 4.0**-bits:
+            break
+        bits += LEVEL_BITS
+    return bits
+
+
+def cumulative_variance(levels: Sequence[int], variance_of: VarianceOf) -> float:
+    """Return the mean variance of the cumulative shares of the finest bins, times the reports.
+
+    levels: the bits of each level, from coarse to fine.
+    """
+    bins = 2 ** levels[-1]
+    normal = np.zeros((bins, bins))  # of least squares, as in bin_tree.py
+    for bits in levels:
+        parts = bins >> bits  # finest bins of a bin of the level
+        are_of_one_bin = np.kron(np.eye(2**bits), np.ones((parts, parts)))
+        normal += are_of_one_bin / (variance_of(bits) * len(levels))
+    covariance = np.linalg.inv(normal)
+    # All shares add up to 1.
+    of_sum = covariance.sum(axis=1)
+    covariance -= np.outer(of_sum, of_sum) / of_sum.sum()
+    return float(np.diag(covariance.cumsum(axis=0).cumsum(axis=1))[:-1].mean())
+
+
+def _levels(first: int, last: int) -> tuple[int, ...]:
+    """Return the bits of the levels from the first to the last."""
+    return tuple(range(first, last + 1, LEVEL_BITS))

@@ -1,0 +1,323 @@
+"""Distributions and quantiles of numbers, from answers about bins at several levels.
+
+Numbers in [-1, 1] fall into equal bins. A tree of bins has levels: each bin of a level is divided
+into the same number of bins of the next one. Every answer is about a single level, so that it tells
+which bin a number is in, coarsely or finely. Least squares makes the answers of all levels
+consistent: a bin then has exactly the sum of its parts. The result is linear in the answers, hence
+unbiased, and its errors follow from the answers' own.
+
+A cumulative share adds up many fine bins of a flat histogram, with the noise of each. In a tree it
+adds up a few bins of each level, which is why a tree is better for quantiles. Sources: Hay et al.,
+PVLDB 3, 2010 (consistency); Kulkarni, Cormode and Srivastava, PVLDB 12, 2019 (trees under local
+differential privacy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ternhost.learn.estimate import CONFIDENCE, QUANTILE, CategoryReports, frequency_law
+
+Floats = npt.NDArray[np.float64]
+
+# Bits by which the bins of a level are finer than those of the level before. Four parts of each bin
+# are nearly the best at every epsilon.
+LEVEL_BITS = 2
+# How much the length of an interval depends on the error of a single estimate, and not on that of
+# the fitted curve: by measurement, so that intervals of many distributions hold.
+_PART_OF_ESTIMATES = 0.25
+_DRAWS = 400  # of noise, to find how far a fitted curve is from the true one
+_SEED = 1  # of these draws
+_TINY = 1e-12  # the least standard error, where all others are larger
+
+
+class Level(Protocol):
+    """Unbiased estimates for all bins of one level, and their errors."""
+
+    @property
+    def values(self) -> Floats:
+        """The share of each bin, or its number of records (bins)."""
+
+    @property
+    def noise(self) -> float:
+        """The variance of each value that is known before any answer: it gives the weight."""
+
+    def covariance(self, coefficients: Floats, shares: Floats) -> Floats:
+        """Return the covariance of linear functions of the values (m x m).
+
+        coefficients: of the functions (m x bins). shares: the share of each bin, as far as it is
+        known, on which errors depend (bins); they are 0 or more and add up to 1.
+        """
+
+
+@dataclass(frozen=True)
+class ReportedLevel:
+    """The shares of the bins of a level, from reports of one bin each by randomised response.
+
+    reports: how often each bin is supported, and by which card. At least one report.
+    """
+
+    reports: CategoryReports
+
+    @property
+    def values(self) -> Floats:
+        same, other = self._law
+        supported = np.asarray(self.reports.counts) / self._count
+        shares: Floats = (supported - other) / (same - other)
+        return shares
+
+    @property
+    def noise(self) -> float:
+        same, other = self._law
+        return other * (1 - other) / (same - other) ** 2 / self._count
+
+    def covariance(self, coefficients: Floats, shares: Floats) -> Floats:
+        """Return the covariance of linear functions of the estimated shares.
+
+        A report that is not hashed supports a single bin, and so the supports of two bins exclude
+        each other. Hashed reports support two bins independently of each other, given the bin that
+        they are about.
+        """
+        same, other = self._law
+        scale = same - other
+        support = other + scale * shares  # the probability that a report supports each bin
+        if self.reports.hashed_reports is None:
+            second_moments = support / scale**2
+            first_moments = support / scale
+        else:
+            second_moments = support * (1 - support) / scale**2 + shares**2
+            first_moments = shares
+        means = coefficients @ first_moments
+        of_one_report = (coefficients * second_moments) @ coefficients.T - np.outer(means, means)
+        return np.asarray(of_one_report / self._count)
+
+    @cached_property
+    def _law(self) -> tuple[float, float]:
+        """The probabilities that a report supports its sender's bin, and any other one."""
+        return frequency_law(self.reports.card, hashed=self.reports.hashed_reports is not None)
+
+    @cached_property
+    def _count(self) -> int:
+        """The number of reports."""
+        return self.reports.reports
+
+
+@dataclass(frozen=True)
+class SummedLevel:
+    """The numbers of records in the bins of a level, each with independent noise of the same size.
+
+    totals: of the bins (bins). error: the standard deviation of the noise of each.
+    """
+
+    totals: Floats
+    error: float
+
+    @property
+    def values(self) -> Floats:
+        return self.totals
+
+    @property
+    def noise(self) -> float:
+        return self.error**2
+
+    def covariance(self, coefficients: Floats, shares: Floats) -> Floats:
+        """Return the covariance of linear functions; it does not depend on the shares."""
+        return np.asarray(self.error**2 * coefficients @ coefficients.T)
+
+
+class Quantile(NamedTuple):
+    """A quantile and its 95 % interval, scaled to [-1, 1]."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Linear(NamedTuple):
+    """Estimates of m linear functions of the values of the finest bins."""
+
+    values: Floats  # m
+    covariance: Floats  # m x m
+
+    @property
+    def errors(self) -> Floats:
+        """The standard errors (m)."""
+        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0)))
+
+
+class Distribution:
+    """How numbers are distributed over bins: consistent values of the bins of all levels.
+
+    edges: of the finest bins, scaled to [-1, 1] (bins + 1). values: of the finest bins, not clipped
+    at 0 (bins): shares, which add up to 1, or numbers of records.
+    """
+
+    def __init__(self, levels: Sequence[Level], *, whole: float | None = 1.0) -> None:
+        """Make the levels consistent by weighted least squares.
+
+        levels: in any order; at least one. The number of bins of each divides that of the finest.
+        A level of a single bin is an estimate of the total. whole: what all bins have together, if
+        that is known, as it is for shares; None: it is estimated.
+        """
+        self.levels = levels
+        bin_count = max(len(level.values) for level in levels)
+        self.edges: Floats = np.linspace(-1, 1, bin_count + 1)
+
+        # Least squares for the values x of the finest bins. With S_l, which adds them up to the bins
+        # of the level l, and the estimates y_l of that level, x solves the normal equations
+        # (sum of S_l^T S_l / noise_l) x = sum of S_l^T y_l / noise_l.
+        normal = np.zeros((bin_count, bin_count))
+        for level in levels:
+            parts = bin_count // len(level.values)  # finest bins of a bin of the level
+            are_of_one_bin = np.kron(np.eye(len(level.values)), np.ones((parts, parts)))
+            normal += are_of_one_bin / level.noise
+        inverse = np.linalg.inv(normal)
+        # How the finest bins share what all of them lack of the whole.
+        part_of_rest = inverse.sum(axis=1) / inverse.sum()
+
+        # The coefficients by which x follows from the estimates of each level (finest bins x bins).
+        self.coefficients: list[Floats] = []
+        self.values: Floats = np.zeros(bin_count)
+        if whole is not None:
+            self.values = part_of_rest * whole
+        for level in levels:
+            first_parts = np.arange(0, bin_count, bin_count // len(level.values))
+            of_level = np.add.reduceat(inverse, first_parts, axis=1) / level.noise
+            if whole is not None:
+                of_level = of_level - np.outer(part_of_rest, of_level.sum(axis=0))
+            self.coefficients.append(of_level)
+            self.values = self.values + of_level @ level.values
+
+    @property
+    def bins(self) -> int:
+        """The number of the finest bins."""
+        return len(self.values)
+
+    @property
+    def total(self) -> float:
+        """What all bins have together."""
+        return float(self.values.sum())
+
+    def linear(self, functions: Floats) -> Linear:
+        """Estimate linear functions of the values of the finest bins (m x bins)."""
+        covariance = np.zeros((len(functions), len(functions)))
+        for level, of_level in zip(self.levels, self.coefficients, strict=True):
+            shares = self._likely_shares.reshape(len(level.values), -1).sum(axis=1)
+            covariance += level.covariance(functions @ of_level, shares)
+        return Linear(functions @ self.values, covariance)
+
+    @cached_property
+    def _likely_shares(self) -> Floats:
+        """The shares of the finest bins, none below 0 (bins): errors depend on them a little."""
+        positive = np.maximum(self.values, 0)
+        if not positive.any():
+            return np.full(self.bins, 1 / self.bins)
+        shares: Floats = positive / positive.sum()
+        return shares
+
+    def histogram(self, bins: int) -> Linear:
+        """Estimate the values of so many equal bins; their number divides that of the finest."""
+        return self.linear(np.kron(np.eye(bins), np.ones(self.bins // bins)))
+
+    @cached_property
+    def cumulative(self) -> Linear:
+        """The value of all bins up to and including each of the finest (bins)."""
+        return self.linear(_up_to_each(self.bins))
+
+    def picture_bins(self) -> int:
+        """Return how many bins a picture can show.
+
+        These are the most whose errors are no larger than the share that each of them has if all
+        have the same; at least 4, unless there are fewer.
+        """
+        bins = self.bins
+        while bins > 4:
+            if self.histogram(bins).errors.mean() <= self.total / bins:
+                return bins
+            bins >>= LEVEL_BITS
+        return bins
+
+    def quantile(self, share: float) -> Quantile:
+        """Estimate a quantile: the least number such that this share of all numbers are not larger.
+
+        The value of all bins up to an edge, less `share` of the total, is an estimate whose
+        expectation rises from bin to bin, and is 0 at the quantile. So the estimate is fitted by a
+        curve that never falls, and the quantile is where this passes 0. The interval has all
+        numbers where the curve may be 0, by its error.
+        """
+        start, end = -share * self.total, (1 - share) * self.total
+        excess = self.linear(_up_to_each(self.bins)[:-1] - share)
+        errors = np.maximum(excess.errors, _TINY)
+
+        def rising(values: Floats) -> Floats:
+            return np.clip(_rising(values, 1 / errors**2), start, end)
+
+        fitted = rising(excess.values)
+        half = _half_intervals(rising, fitted, excess.covariance)
+        value, _ = _crossing(self.edges, np.array([start, *fitted, end]))
+        low, low_bin = _crossing(self.edges, np.array([start, *_rising(fitted + half), end]))
+        high, high_bin = _crossing(self.edges, np.array([start, *_rising(fitted - half), end]))
+
+        # Where the numbers of a bin are more than noise, they may all be at one place of it: an
+        # interval that ends in such a bin has all of it.
+        jumps = np.diff([start, *fitted, end])
+        is_crowded = jumps > np.append(half, half[-1])
+        if is_crowded[low_bin]:
+            low = float(self.edges[low_bin])
+        if is_crowded[high_bin]:
+            high = float(self.edges[high_bin + 1])
+        return Quantile(min(max(value, low), high), low, high)
+
+
+def _up_to_each(bins: int) -> Floats:
+    """Return the functions that add up all bins up to and including each (bins x bins)."""
+    return np.tril(np.ones((bins, bins)))
+
+
+def _rising(values: Floats, weights: Floats | None = None) -> Floats:
+    """Return the curve that never falls and is closest to these values, by least squares."""
+    from scipy.optimize import isotonic_regression  # takes long to import
+
+    fitted: Floats = isotonic_regression(values, weights=weights).x
+    return fitted
+
+
+def _half_intervals(
+    rising: Callable[[Floats], Floats], fitted: Floats, covariance: Floats
+) -> Floats:
+    """Return half the length of the 95 % interval of each point of a fitted curve.
+
+    Noise of the estimates is drawn many times and added to the curve, which is then fitted again.
+    This finds how far a fitted curve is from the true one. It is less than the error of a single
+    estimate, since a curve that never falls averages over neighbours. Where the true curve bends
+    more than the fitted one it is a little more, though, so the result lies between both.
+
+    rising: fits a curve to estimates (m). fitted: the fitted curve (m). covariance: of the estimates
+    (m x m).
+    """
+    variances, directions = np.linalg.eigh(covariance)
+    scaled_directions = directions * np.sqrt(np.maximum(variances, 0))
+    normal_numbers = np.random.default_rng(_SEED).standard_normal((_DRAWS, len(fitted)))
+    deviations = []
+    for noise in normal_numbers @ scaled_directions.T:
+        deviations.append(np.abs(rising(fitted + noise) - fitted))
+    of_curve = np.quantile(deviations, CONFIDENCE, axis=0)
+    of_estimates = QUANTILE * np.sqrt(np.maximum(np.diag(covariance), 0))
+    return np.asarray(of_curve ** (1 - _PART_OF_ESTIMATES) * of_estimates**_PART_OF_ESTIMATES)
+
+
+def _crossing(edges: Floats, curve: Floats) -> tuple[float, int]:
+    """Return where a curve passes from below 0 to 0 or more, and in which bin that is.
+
+    edges: of the bins (bins + 1). curve: its values at the edges, which never fall; between them it
+    is interpolated.
+    """
+    at = int(np.searchsorted(curve[1:], 0))  # the first bin with 0 or more at its upper edge
+    at = min(at, len(curve) - 2)
+    return float(np.interp(0, curve[at : at + 2], edges[at : at + 2])), at
