@@ -42,7 +42,7 @@ _AT_ONCE = 1 << 21  # hashes in memory at a time
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated means of d coordinates in units of [-1, 1], with normal intervals at CONFIDENCE.
+    """Uncertain means of d coordinates in units of [-1, 1], with normal intervals at CONFIDENCE.
 
     They are nan without reports. They are not clamped to [-1, 1], since that would bias them.
     """
@@ -356,6 +356,35 @@ def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
     # The variance of a uniform integer among `symbol_width`, beside that of the noise.
     rounding_variance = (symbol_width**2 - 1) / 12
     return counts @ values_of_symbols, sums.variance(body) + rounding_variance
+
+
+class Uncertain(NamedTuple):
+    """An estimate that is about normal, and its standard error."""
+
+    value: float
+    error: float
+
+
+def fieller(
+    numerator: Uncertain, denominator: Uncertain, covariance: float = 0.0
+) -> list[float] | None:
+    """Return the 95 % interval of the quotient a / b of two normal estimates.
+
+    It has all quotients q for which a - q b is within z = 1.96 standard deviations of 0: (a - q
+    b)**2 <= z**2 (a_error**2 - 2 q covariance + q**2 b_error**2), a quadratic inequality in q.
+    Source: Fieller, Journal of the Royal Statistical Society B 16, 1954.
+
+    covariance: of the two estimates. Returns None if b may be 0: then the interval has no end.
+    """
+    z_squared = QUANTILE**2
+    # The inequality in the form quadratic * q**2 - 2 * linear * q + constant <= 0.
+    quadratic = denominator.value * denominator.value - z_squared * denominator.error**2
+    linear = numerator.value * denominator.value - z_squared * covariance
+    constant = numerator.value * numerator.value - z_squared * numerator.error**2
+    if denominator.value <= 0 or quadratic <= 0:
+        return None
+    root = math.sqrt(max(0.0, linear * linear - quadratic * constant))
+    return [(linear - root) / quadratic, (linear + root) / quadratic]
 
 
 # Shares and frequencies

@@ -24,7 +24,7 @@ from ternhost.learn.attribute_results import attribute_lines, error_lines, squar
 from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Population
 from ternhost.learn.data_options import OwnerOptions
-from ternhost.learn.estimate import QUANTILE
+from ternhost.learn.estimate import QUANTILE, Uncertain, fieller
 from ternhost.learn.fedsum import RECORDS, UnitOptions
 from ternhost.learn.record_bound import records_option
 from ternhost.learn.sums_of_records import (
@@ -394,7 +394,7 @@ class Means(SumsOfRecords[_Part]):
         mean = 0.0
         if count.records:
             mean = total / count.records
-        interval = fieller(total, error, count.records, count.error)
+        interval = fieller(Uncertain(total, error), Uncertain(count.records, count.error))
         if interval is None:
             return mean, None
         low, high = interval
@@ -413,25 +413,3 @@ class Means(SumsOfRecords[_Part]):
             f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
             *error_lines(result),
         ]
-
-
-def fieller(
-    numerator: float, numerator_error: float, denominator: float, denominator_error: float
-) -> list[float] | None:
-    """Return the 95 % interval of the quotient a / b of two independent normal estimates.
-
-    It has all quotients q for which a - q b is within z = 1.96 standard deviations of 0: (a - q
-    b)**2 <= z**2 (a_error**2 + q**2 b_error**2), a quadratic inequality in q. Source: Fieller,
-    Journal of the Royal Statistical Society B 16, 1954.
-
-    The errors are standard errors. Returns None if b may be 0: then the interval has no end.
-    """
-    z_squared = QUANTILE**2
-    # The inequality in the form quadratic * q**2 - 2 * linear * q + constant <= 0.
-    quadratic = denominator * denominator - z_squared * denominator_error**2
-    linear = numerator * denominator
-    constant = numerator * numerator - z_squared * numerator_error**2
-    if denominator <= 0 or quadratic <= 0:
-        return None
-    root = math.sqrt(max(0.0, linear * linear - quadratic * constant))
-    return [(linear - root) / quadratic, (linear + root) / quadratic]
