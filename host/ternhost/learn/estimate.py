@@ -119,6 +119,14 @@ def symbol_values(card: Card) -> Floats:
     return _card_values(bytes(card.data)).values
 
 
+def worst_variance(card: Card) -> float:
+    """The variance of one reported value of a card at the input where it is largest.
+
+    Raises certify.Biased for a card without unbiased values.
+    """
+    return _card_values(bytes(card.data)).worst_variance
+
+
 @dataclass(frozen=True)
 class Magnitude:
     """An estimator of the mean of |x|: about the mean of `scores` over the reported symbols."""
@@ -347,15 +355,22 @@ def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
     counts: how often each symbol was reported (values x symbols).
     """
     symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
+    # The variance of a uniform integer among `symbol_width`, beside that of the noise.
+    rounding_variance = (symbol_width**2 - 1) / 12
+    return counts @ values_of_sums(body), sums.variance(body) + rounding_variance
+
+
+def values_of_sums(body: Sum) -> Floats:
+    """Return the sum that each symbol of a card of noisy sums stands for, in grid steps."""
+    symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
     # The middle symbol stands for 0.
-    values_of_symbols = (np.arange(body.symbols) - body.symbols // 2) * symbol_width
+    symbols = np.arange(body.symbols, dtype=np.float64)
+    values: Floats = (symbols - body.symbols // 2) * symbol_width
     # Devices round to the next symbol, up if in the middle: so the steps that share a symbol lie
     # from half a width below it to one less above it, and their mean is half a step below it.
     if symbol_width > 1:
-        values_of_symbols = values_of_symbols - 0.5
-    # The variance of a uniform integer among `symbol_width`, beside that of the noise.
-    rounding_variance = (symbol_width**2 - 1) / 12
-    return counts @ values_of_symbols, sums.variance(body) + rounding_variance
+        values = values - 0.5
+    return values
 
 
 class Uncertain(NamedTuple):
