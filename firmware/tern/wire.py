@@ -211,6 +211,7 @@ def schema_text():
         MAX_BATCH,
         MIN_EXPONENT,
         MAX_EXPONENT,
+        MAX_BIN_EXPONENT,
         MAX_CARD,
         MAX_BASE,
         MAX_PACKED,

@@ -217,9 +217,11 @@ def some_round(draw, board, device, number):
     classes = (
         draw.choice([n for n in (2, 3, 8, 128) if n * d <= 1024]) if model in (4, 10, 11) else 1
     )
-    exponent = (
-        0 if collects else draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
-    )
+    exponent = 0
+    if model == 9:  # of bins: 0 if features are categories
+        exponent = draw.choice((0, 0, 1, 2, 5, 12))
+    elif not collects:
+        exponent = draw.choice((-16, -15, -14, -12) if local else (-30, -22, -16, -14, -12))
     range_ = (
         draw.choice((0, 0, 1, 5, 12))
         if model in (1, 2, 3, 8, 10)
@@ -276,7 +278,7 @@ def altered(draw, request):
         "round": NUMBERS,
         "model": TIMES + tuple(range(13)),
         "range": (*TIMES, 12, 13),
-        "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1),
+        "exponent": (-31, -30, -29, -17, -16, -13, -12, -11, -1, 0, 1, 12, 13),
         "classes": TIMES,
         "d": EDGES,
         "k": EDGES,

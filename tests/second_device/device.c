@@ -26,7 +26,7 @@ typedef int64_t i64;
 enum { LONGEST = 2560, CREDIT = 128, MOST_VALUES = 1025, MOST_PACKED = 256, MOST_TRAINED = 32, LAST_ROUND = (1 << 30) - 1 };
 enum { ONE_BITS = 14, ONE = 1 << ONE_BITS, T = 1 << 30 };               /* 1 in Q1.14; the whole of a card's probability */
 static const u32 FLEET = 0xFFFFFFFF;
-static const u8 SCHEMA[8] = {0x1c, 0x41, 0x7c, 0x1c, 0x1c, 0xe0, 0x7a, 0x70};
+static const u8 SCHEMA[8] = {0x6e, 0x98, 0xd4, 0xb7, 0xf5, 0x4c, 0xd8, 0x01};
 
 enum { HELLO_REQUEST = 1, ROUND, MODEL = 4, FLEET_KEY, HELLO = 0x81, REPORT, ERROR = 0x84, REPORTS };
 enum { OK, ERR_FRAME, ERR_TAG, ERR_DEVICE, ERR_OLD_ROUND, ERR_CHANGED_ROUND, ERR_CARD, ERR_NOT_CERTIFIED, ERR_POLICY,
@@ -137,7 +137,7 @@ static int parse_round(struct round *r, const u8 *f, int n) {               /* f
     int model = r->model, local = is_local(model), collect = model == 8 || model == 9, softmax = model == 4 || model >= 10;
     if (r->device == 0 || r->number < 1 || r->number > LAST_ROUND || model < 1 || model > 11) return 0;
     if (r->d < 1 || r->d > 128 || r->range > (model <= 3 || model == 8 || model == 10 ? 12 : model == 9)) return 0;
-    if (collect ? r->exponent != 0 : r->exponent > -12 || r->exponent < (local ? -16 : -30)) return 0;
+    if (collect ? r->exponent < 0 || r->exponent > (model == 9 ? 12 : 0) : r->exponent > -12 || r->exponent < (local ? -16 : -30)) return 0;
     if (!collect && r->classes * r->d > 1024) return 0;
     if (r->batch > (collect || model == 4 ? 0 : 32)) return 0;
     if (local ? r->epochs < 1 || r->rate > 16 || r->tau < 1 || r->tau > 1 << 23 : r->epochs || r->rate || r->tau) return 0;
@@ -264,6 +264,13 @@ static i64 choose_records(u32 number, int batch, i64 c, i64 *n) {
     return (i64)(number - 1) * *n % c;
 }
 
+/* A feature as a category: itself, or the bin of a number, of 2**e from -1 to 1. */
+static i64 category_of(i64 x, int e) {
+    i64 width = (i64)2 * ONE >> e;
+    if (e == 0) return x;
+    return x < -ONE ? 0 : x >= ONE ? ((i64)1 << e) - 1 : (x + ONE) / width;
+}
+
 /* A category's bucket of n: the same for all who know the client and the round. */
 static i32 bucket(u32 client, u32 number, i64 category, int n) {
     u8 whose[8], digest[32];
@@ -325,7 +332,7 @@ static void sum_units(i32 *sums, const struct round *r, const struct records *s)
             const u8 *x = record(s, i);
             for (int j = 0, at = 0; collect && j < d; j++) {
                 if (!asks(r, j)) continue;
-                i64 v = get_i16(x + 2 * j), last = r->classes - 1;
+                i64 v = category_of(get_i16(x + 2 * j), r->exponent), last = r->classes - 1;
                 i64 *total = totals + at + (r->model == 8 ? 0 : v < 0 ? 0 : least(v, last));
                 *total = clamp(*total + (r->model == 8 ? scaled(v, fine) : ONE), most);
                 at += r->classes;
@@ -347,7 +354,7 @@ static void compute(i32 *values, const struct round *r, const struct records *s,
     const u8 *one = record(s, r->number - 1);                               /* the record of models 4, 8 and 9 */
     if (r->model == 8 || r->model == 9) {
         for (int j = 0; j < r->d; j++) {
-            i64 v = get_i16(one + 2 * j), n = r->card.symbols;
+            i64 v = category_of(get_i16(one + 2 * j), r->exponent), n = r->card.symbols;
             if (!asks(r, j)) continue;
             if (r->model == 8) *values++ = clamp(v * (1 << r->range), ONE);
             else *values++ = r->range ? bucket(client, r->number, v, n) : v < 0 ? 0 : least(v, n - 1);

@@ -54,9 +54,17 @@ def inference(case):
 
 def collection(case):
     (symbols,) = struct.unpack_from("<H", bytes.fromhex(case["card"]), 5)
-    features, device = record_of(case), case.get("device", 7)
-    inputs = case["model"], case["asked"], features, case["range"], symbols, device, case["round"]
-    return {"values": spec.collected(*inputs)}
+    values = spec.collected(
+        case["model"],
+        case["asked"],
+        record_of(case),
+        case["range"],
+        symbols,
+        device=case.get("device", 7),
+        number=case["round"],
+        e=case.get("exponent", 0),  # above 0 for bins of numbers
+    )
+    return {"values": values}
 
 
 def choice(case):

@@ -52,6 +52,8 @@ SOFTMAX = dict(ROUND, model=4, classes=2, d=2, k=2, batch=0)
 LOCAL = dict(ROUND, model=6, epochs=3, rate=2, tau=0x123456)
 COLLECT = dict(ROUND, model=8, exponent=0, batch=0, d=4, k=2, parameters=[1, 0, 1, 1])
 COUNTS = dict(COLLECT, model=9, classes=5)
+BINS = dict(COLLECT, model=9, exponent=6)
+COUNTED_BINS = dict(COUNTS, exponent=3, classes=8)
 REGRESSION = dict(ROUND, model=10, classes=2, d=2, k=3, batch=4)
 CLASSES = dict(LOCAL, model=11, classes=2, d=2, k=3)
 
@@ -111,6 +113,10 @@ def round_vectors():
         ("values of two of three features", COLLECT, CARD),
         ("values, scaled", dict(COLLECT, range=12), CARD),
         ("categories, hashed", dict(COLLECT, model=9, range=1), CARD),
+        ("bins of numbers", BINS, CARD),
+        ("bins of numbers, hashed", dict(BINS, range=1), CARD),
+        ("fewest bins", dict(BINS, exponent=1), CARD),
+        ("most bins", dict(BINS, exponent=12), CARD),
         ("categories of one feature", dict(COLLECT, model=9, k=1, parameters=[0, 0, 0, 1]), CARD),
         ("values of 128 features", dict(COLLECT, d=128, k=128, parameters=[1] * 128), CARD),
         (
@@ -125,6 +131,7 @@ def round_vectors():
         ("sums of three features and the tally", dict(COLLECT, k=4), SUM),
         ("the tally alone", dict(COLLECT, k=1, parameters=[0] * 4), SUM),
         ("counts of 5 categories of three features, and the tally", dict(COUNTS, k=16), SUM),
+        ("counts of 8 bins of three numbers, and the tally", dict(COUNTED_BINS, k=25), SUM),
         (
             "most counts",
             dict(COUNTS, d=128, classes=128, k=1025, parameters=[1] * 8 + [0] * 120),
@@ -173,6 +180,10 @@ def round_vectors():
         ("values of no feature", COLLECT, {"k": 1, "parameters": [0] * 4}),
         ("values of a feature beyond d", COLLECT, {"parameters": [1, 1, 1, 1, 1]}),
         ("values with an exponent", COLLECT, {"exponent": -14}),
+        ("values in bins", COLLECT, {"exponent": 1}),
+        ("categories with a negative exponent", BINS, {"exponent": -1}),
+        ("more bins than 2**12", BINS, {"exponent": 13}),
+        ("counts of more bins than 2**12", dict(COUNTED_BINS, card=SUM), {"exponent": 13}),
         ("values with a batch", COLLECT, {"batch": 1}),
         ("values with an epoch", COLLECT, {"epochs": 1}),
         ("inference with a batch", SOFTMAX, {"batch": 1}),

@@ -267,6 +267,44 @@ def ranges_of_models():
     rounds("model 9: hashed, as they are, hashed by all", replace(FIVE_RECORDS, clients=2), *steps)
 
 
+def bins():
+    """Numbers whose bins are categories, which are reported, hashed or counted. They are at the
+    borders of bins.
+    """
+    borders = (-32768, -16385, -16384, -8193, -8192, -8191, -1, 0, 8191, 8192, 16383, 16384, 32767)
+    numbers = [borders[i * i % 13] for i in range(20)]  # of five records
+    at_borders = {"records.bin": records_file(3, numbers)}
+    one = replace(FIVE_RECORDS, files=at_borders)
+    of_bins = {"model": 9, "d": 3, "parameters": (0, 1, 2)}
+    of_four = {**of_bins, "exponent": 2, "card": window(EPSILON, 4, 1, 700_000_000)}
+    rounds(
+        "bins of numbers: all, some, one; and more bins than the card has symbols",
+        one,
+        ask(1, k=3, **of_four),
+        ask(2, k=2, **of_four),
+        ask(3, k=1, **of_four),
+        ask(4, k=3, **{**of_four, "exponent": 12}),
+    )
+    rounds(
+        "bins of numbers, hashed",
+        one,
+        *[
+            ask(i, k=3, range=1, **{**of_four, "exponent": e})
+            for i, e in enumerate((1, 2, 6, 12), 1)
+        ],
+    )
+    many = replace(RHO, files=at_borders)
+    for norm in (1, 2):
+        card = total(norm, unit=1)
+        rounds(
+            f"bins of numbers, counted with noise of norm {norm}; and more bins than counts",
+            many,
+            ask(1, k=13, classes=4, exponent=2, card=card, **of_bins),
+            ask(2, k=4, classes=4, exponent=2, card=card, **of_bins),
+            ask(3, k=10, classes=3, exponent=12, card=card, **of_bins),
+        )
+
+
 def records_in_turn():
     """Which records of a client answer: in batches, and one after the other."""
     for model in (2, 5, 10, 11):
@@ -581,6 +619,9 @@ def fields():
         {"model": 5, "exponent": -17},
         {"model": 5, "exponent": -11},
         {"model": 8, "exponent": -12},
+        {"model": 8, "exponent": 1},
+        {"model": 9, "exponent": -1},
+        {"model": 9, "exponent": 13},
         {"classes": 0},
         {"classes": 2},
         {**softmax, "classes": 1},
@@ -623,6 +664,7 @@ def fields():
         {"exponent": -30},
         {"exponent": -12},
         {"model": 5, "exponent": -16},
+        {"model": 9, "exponent": 12},
         {"batch": 32},
         {"model": 5, "batch": 32},
         {"model": 5, "local": (255, 16, 2**23)},
@@ -1353,7 +1395,14 @@ def fleet_keys():
 
 def main():
     groups = (
-        (models, ranges_of_models, records_in_turn, bounded_records, gradients_of_all_records),
+        (
+            models,
+            ranges_of_models,
+            bins,
+            records_in_turn,
+            bounded_records,
+            gradients_of_all_records,
+        ),
         (cards, long_reports, unfit_cards),
         (refusals, bounds, numbers, frames, fields, fleets),
         (damaged_fleet_files, damaged_client_files, damaged_records),
