@@ -60,6 +60,7 @@ class Learner:
     about: ClassVar[str] = ""  # what it does, in a line for the help
     example: ClassVar[str] = ""  # options for the example of its help
     command: ClassVar[str] = "train"  # that runs it
+    collects: ClassVar[str] = ""  # what it estimates of attributes, in words; empty: nothing
     like: ClassVar[str] = ""  # a learner on whose page of help the options of both stand
     Options: ClassVar[Any]  # a dataclass of `option` fields, with a `seed`
     rounds_option: ClassVar[str] = "rounds"  # the option that sets how often a client reports
@@ -173,6 +174,14 @@ class Learner:
     def figures(self) -> dict[str, float]:
         """Return figures to show after every round, by name, the most important first."""
         return {}
+
+    def estimates(self) -> Sequence[Mapping[str, Any]]:
+        """Return what was collected so far of each attribute, to show it after every round.
+
+        The entries are for JSON, as those of `attribute_results`. There are none before the first
+        report, and none if the learner collects nothing of attributes.
+        """
+        return ()
 
     def chosen(self) -> dict[str, float]:
         """Return settings that the learner chose for the last round, by name."""

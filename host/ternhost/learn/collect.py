@@ -202,6 +202,7 @@ class Values(Learner):
     about = "values of devices, each with noise"
     example = "--clients 1000"
     command = "collect"
+    collects = "means and frequencies"
     Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
@@ -367,7 +368,7 @@ class Values(Learner):
 
         history: not needed, as the counts of all rounds were added up.
         """
-        entries = [*self._numeric_entries(), *self.categorical_entries()]
+        entries = self.estimates()
         part_summaries = []
         taus = []
         for class_reports in self._by_class():
@@ -385,6 +386,10 @@ class Values(Learner):
         if narrowest < 1:  # some clients clip their numbers to +-tau
             result["clipped_at"] = narrowest
         return result
+
+    def estimates(self) -> list[dict[str, Any]]:
+        """Return the entries of all attributes, from the reports so far."""
+        return [*self._numeric_entries(), *self.categorical_entries()]
 
     def _by_class(self) -> list[list[Reports]]:
         """Return what was reported so far: for each class of clients, a list with its parts."""

@@ -109,6 +109,7 @@ class Means(SumsOfRecords[_Part]):
     name = "means"
     about = "noisy sums; protects records of a device, or runs of them"
     example = "--records 500"
+    collects = "means and frequencies"
     Options: ClassVar[Any] = Options
     instead_of_serving = (
         "serve the fleet with 'tern serve values', or collect in runs: tern collect means"
@@ -267,16 +268,13 @@ class Means(SumsOfRecords[_Part]):
 
         history: not needed, as the answers of all rounds are stored.
         """
-        entry_of_column: dict[int, dict[str, Any]] = {}
         part_summaries = []
         record_counts = []
         for part, answer in zip(self._parts, self._answers, strict=True):
-            record_count = self._count(part, answer)
-            record_counts.append(record_count)
-            entry_of_column |= self._entries(part, answer, record_count)
+            record_counts.append(self._count(part, answer))
             part_summaries.append(self._part_summary(part, answer["reports"]))
 
-        entries = [entry_of_column[column] for column in sorted(entry_of_column)]
+        entries = self.estimates()
         # Each round counts the records of all devices; the count with the least error is shown.
         most_exact = min(record_counts, key=lambda count: count.error)
         cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
@@ -295,6 +293,13 @@ class Means(SumsOfRecords[_Part]):
             "rho": cost_of_all / MICRO,
             "parts": part_summaries,
         }
+
+    def estimates(self) -> list[dict[str, Any]]:
+        """Return the entries of the attributes that rounds have asked for so far."""
+        entry_of_column: dict[int, dict[str, Any]] = {}
+        for part, answer in zip(self._parts, self._answers, strict=False):
+            entry_of_column |= self._entries(part, answer, self._count(part, answer))
+        return [entry_of_column[column] for column in sorted(entry_of_column)]
 
     def _count(self, part: _Part, answer: Mapping[str, Any]) -> _Count:
         """Estimate the number of records of all devices from the tally of a round.

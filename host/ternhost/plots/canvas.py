@@ -26,6 +26,7 @@ DARK = "#14406b"
 MIDDLE = "#c46a1b"
 LIGHT = "#a9bfd3"
 GRID = "#dddddd"
+SOFT = "#555555"
 SHADES = (DARK, "#4f83b5", LIGHT, "#dfa36b", MIDDLE)
 HATCHES = ("", "//", "..", "\\\\", "xx")
 SMALL = 9  # size of small text in points
@@ -43,6 +44,7 @@ DPI = 240  # of PNG files
 _VARIABLES = {
     "#000000": "ink",
     INK: "ink",
+    SOFT: "soft",
     GRID: "line",
     "#ffffff": "page",
     SHADES[0]: "c1",

@@ -25,7 +25,7 @@ from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
 from ternhost.reach.driver import Driver
 from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
-from ternhost.run import announcement, begin, costs, guarantees, plugins
+from ternhost.run import announcement, begin, costs, guarantees, plugins, tables
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.begin import Place
@@ -447,11 +447,11 @@ class Run(Closing):
         result: dict[str, Any] = {}
         if not nobody_reported:
             result = self._result(members)
+            afterwards = "then go on with 'tern resume'"
             run_directory.write_json(
-                self.directory / run_directory.RESULT_NAME,
-                result,
-                afterwards="then go on with 'tern resume'",
+                self.directory / run_directory.RESULT_NAME, result, afterwards=afterwards
             )
+            tables.write(result, self.directory, afterwards)
 
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)

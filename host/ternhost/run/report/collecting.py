@@ -1,14 +1,20 @@
-"""The report of a run that has collected means and frequencies."""
+"""The report of a run that has collected means, frequencies or quantiles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost.extensions import Row
-from ternhost.plots import canvas, runs
+from ternhost.learn.distribution_entries import (
+    CollectedDistribution,
+    Quantile,
+    distributions_of,
+)
+from ternhost.plots import canvas, distributions, runs
 from ternhost.privacy.guarantee import rounded
+from ternhost.run.plugins import learner_of
 from ternhost.run.report.page import (
     Page,
     common_pictures,
@@ -22,27 +28,56 @@ from ternhost.text import counted
 _MOST = 40  # attributes in the picture of means, and categories in the table
 _MOST_PANELS = 14  # in the picture of frequencies, each of an attribute
 _MOST_CATEGORIES = 8  # in a panel
+_MOST_DISTRIBUTIONS = 12  # attributes with a picture of their distribution
+_MOST_QUANTILES = 40  # rows of the table that is visible at once
 _CONFIDENCE = 0.95  # of the intervals of means
 _MECHANISM_NAMES = {"grr": "randomised response", "olh": "optimised local hashing"}
 _ERRORS = {"mean_squared_error": "means", "frequency_squared_error": "frequencies"}
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """Return the report of a run that has collected means and frequencies, from its result."""
-    title = f"{result['data']}, means and frequencies by {result['algorithm']}"
+    """Return the report of a run that has collected something about attributes, from its result."""
+    title = f"{result['data']}, {learner_of(result).collects} by {result['algorithm']}"
     lead = f"{counted(result['clients'], 'client')} told something of themselves. {guarantee_sentence(result)}"
     if "unit" in result:
         lead = f"{counted(result['clients'], 'device')} each told noisy sums. {guarantee_sentence(result)}"
     question_rows = [_question_row(part) for part in result["parts"]]
+    collected_distributions = distributions_of(result["attributes"])
     return Page(
         title=title,
         lead=lead,
         pictures=_pictures(result),
         results=common_results(result),
         settings=[*question_rows, *common_settings(result)],
-        figures=_error_table(result),
+        figures=quantile_table(collected_distributions) or _error_table(result),
         more={"Attributes": _attributes(result["attributes"])},
     )
+
+
+def quantile_table(collected: Sequence[CollectedDistribution]) -> list[Sequence[str]]:
+    """Tabulate the first quantiles below a head; return nothing if there are none."""
+    is_true_known = any(each.true is not None for each in _all_quantiles(collected))
+    head = ["attribute", "quantile", "value", "interval of 95 %"]
+    if is_true_known:
+        head.append("truly")
+    rows: list[Sequence[str]] = []
+    for distribution in collected:
+        for quantile in distribution.quantiles:
+            low, high = f"{quantile.low:.4g}", distribution.with_unit(quantile.high)
+            row = [distribution.name, quantile.name, distribution.with_unit(quantile.value)]
+            row.append(f"{low} to {high}")
+            if is_true_known:
+                row.append("" if quantile.true is None else distribution.with_unit(quantile.true))
+            rows.append(row)
+    if not rows:
+        return []
+    return [head, *rows[:_MOST_QUANTILES]]
+
+
+def _all_quantiles(collected: Sequence[CollectedDistribution]) -> Iterator[Quantile]:
+    """Yield the quantiles of all distributions."""
+    for distribution in collected:
+        yield from distribution.quantiles
 
 
 def _error_table(result: Mapping[str, Any]) -> list[Row]:
@@ -58,7 +93,7 @@ def _error_table(result: Mapping[str, Any]) -> list[Row]:
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
-    """Draw the means of numeric attributes, the frequencies of categories, and the privacy.
+    """Draw the means or distributions of numbers, the frequencies of categories, and the privacy.
 
     Return each figure with its caption, by the name of its file.
     """
@@ -68,7 +103,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
             numeric.append(attribute)
         if attribute.get("intervals"):
             categorical.append(attribute)
-    pictures = {}
+    pictures: dict[str, tuple[Figure, str]] = {}
     if numeric:
         pictures["means"] = _picture_of_means(numeric[:_MOST], result.get("clipped_at"))
     if categorical:
@@ -79,9 +114,35 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         panels = [_shares(attribute) for attribute in categorical[:_MOST_PANELS]]
         figure = runs.frequencies(panels)
         pictures["frequencies"] = figure, caption
+    pictures |= pictures_of_distributions(distributions_of(result["attributes"]))
     part = result["parts"][0]
     title = f"{part['mechanism']}, {canvas.plain(part['name'])}"
     return pictures | common_pictures(result, part["card"], title)
+
+
+def pictures_of_distributions(
+    collected: Sequence[CollectedDistribution],
+) -> dict[str, tuple[Figure, str]]:
+    """Draw the first distributions, each with its caption.
+
+    The names of the pictures have numbers, since the name of an attribute may be no name of a file.
+    """
+    pictures = {}
+    for number, distribution in enumerate(collected[:_MOST_DISTRIBUTIONS], 1):
+        finest, drawn = len(distribution.cumulative.shares), len(distribution.shown.bins.shares)
+        caption = (
+            f"The distribution of {distribution.name}. Above is its histogram, and below the share "
+            "of values that are at most as large, with the quantiles. Bars and bands are intervals "
+            "that cover 95 %. An estimate may lie below 0 or above 1."
+        )
+        if drawn < finest:
+            caption += (
+                f" The histogram has {drawn} bins, since the noise would hide the shares of the "
+                f"{finest} bins that were collected."
+            )
+        figure = distributions.distribution(distribution)
+        pictures[f"distribution-{number}"] = figure, caption
+    return pictures
 
 
 def _picture_of_means(
@@ -160,7 +221,13 @@ def _attributes(attributes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _estimate(attribute: Mapping[str, Any]) -> str:
-    """Write the estimate of an attribute: its mean, or the frequencies of its categories."""
+    """Write the estimate of an attribute: its mean, its quantiles, or its frequencies."""
+    if "histogram" in attribute:
+        distribution = CollectedDistribution.of(attribute)
+        quantiles = []
+        for quantile in distribution.quantiles:
+            quantiles.append(f"{quantile.name} {distribution.with_unit(quantile.value)}")
+        return ", ".join(quantiles)
     if "mean" in attribute:
         text = f"{attribute['mean']:+.4f}"
         if attribute["interval"]:
