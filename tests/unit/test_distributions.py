@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 from distributions import BINS, HIGH, LOW, QUANTILES, SHARES, SHOWN, TRUE_SHARES, entry
 
-from ternhost.learn.distribution_entries import CollectedDistribution, Quantile
+from ternhost.learn.collect import Options
+from ternhost.learn.distribution_entries import CollectedDistribution, Quantile, thinned
 from ternhost.plots import distributions
 from ternhost.run import tables
+from ternhost.run.begin import Place
+from ternhost.run.options import RunOptions
 from ternhost.run.report import collecting
+from ternhost.run.run import Run
+from ternhost.store.reader import Reader
+from ternhost.watch import estimates
+from ternhost.watch.page import charts
 
 
 def in_minutes(scaled):
@@ -53,7 +60,7 @@ def test_an_attribute_without_known_bounds_stays_scaled():
 def test_a_picture_has_the_finest_bins_if_no_others_are_chosen_for_it():
     without = entry()
     del without["shown_histogram"]
-    assert len(CollectedDistribution.of(without).shown.bins.shares) == BINS
+    assert len(CollectedDistribution.of(without).shown.shares) == BINS
 
 
 # Tables
@@ -126,7 +133,7 @@ def test_the_error_bars_of_a_picture_are_the_intervals(collected):
     upper, _ = distributions.distribution(collected).axes
     (lines,) = upper.collections
     ends = [(low, high) for (_, low), (_, high) in lines.get_segments()]
-    assert np.array(ends) == pytest.approx(collected.shown.bins.interval.T)
+    assert np.array(ends) == pytest.approx(collected.shown.interval.T)
 
 
 def test_quantiles_are_marked_on_the_cumulative_distribution(collected):
@@ -150,6 +157,93 @@ def test_a_name_that_looks_like_a_formula_is_drawn_as_it_is(collected):
     figure = distributions.distribution(replace(collected, name="a$b^$"))
     figure.draw_without_rendering()
     assert figure.axes[-1].get_xlabel() == r"a\$b^\$ in min"
+
+
+# The live page
+
+
+def points_of(picture, name):
+    """The data of the series of this name."""
+    (series,) = [series for series in picture["series"] if series["name"] == name]
+    return series["data"]
+
+
+def test_the_histogram_of_the_page_has_the_shares_of_the_wide_bins(collected):
+    picture = charts.histogram(collected)
+    percent = 100 * SHARES.reshape(SHOWN, -1).sum(axis=1)
+    assert points_of(picture, "share") == pytest.approx(percent, rel=1e-5)
+    whiskers = np.array(points_of(picture, "interval of 95 %"))
+    expected = 100 * collected.shown.interval.T
+    assert whiskers[:, [0, -1]] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_cumulative_distribution_of_the_page_goes_from_edge_to_edge(collected):
+    points = points_of(charts.cumulative(collected), "this share or less")
+    assert points[0] == [LOW, 0]
+    assert points[-1] == pytest.approx([HIGH, 100 * SHARES.sum()])
+
+
+def test_the_intervals_of_quantiles_are_not_joined_on_the_page(collected):
+    ends = points_of(charts.cumulative(collected), "_intervals")
+    assert ends[2::3] == ["-"] * len(QUANTILES)
+    lows = [low for low, _ in ends[0::3]]
+    assert lows == pytest.approx([quantile.low for quantile in collected.quantiles])
+
+
+def test_what_the_host_does_not_know_is_not_drawn():
+    unknown = CollectedDistribution.of(entry(true=False))
+    for picture in (charts.histogram(unknown), charts.cumulative(unknown)):
+        assert "truly" not in [series["name"] for series in picture["series"]]
+
+
+def test_a_table_of_estimates_has_means_quantiles_and_frequencies():
+    mean = {"name": "age", "reports": 3, "mean": 0.5, "interval": None}
+    colour = {
+        "name": "colour",
+        "reports": 4,
+        "categories": ["red", "green", "blue"],
+        "frequencies": [0.2, 0.7, None],
+        "intervals": [[0.1, 0.3], [0.6, 0.8], None],
+    }
+    rows = list(estimates.rows_of([mean, entry(), colour]))
+    assert [row.what for row in rows] == [
+        "age, mean",
+        "delay, median",
+        "delay, p99.9",
+        "colour, green",
+        "colour, red",
+    ]
+    assert [row.interval for row in rows] == [
+        None,
+        "345 to 375",
+        "510 to 540",
+        "0.600 to 0.800",
+        "0.100 to 0.300",
+    ]
+
+
+@pytest.mark.parametrize("bins", [4, 128, 1000, 1024])
+def test_a_page_gets_at_most_128_points_of_a_cumulative_distribution(bins):
+    edges, shares = np.linspace(-1, 1, bins + 1), np.linspace(0, 1, bins + 1)[1:]
+    histogram = {"edges": edges.tolist(), "shares": [1 / bins] * bins, "intervals": [[0, 1]] * bins}
+    cumulative = {"shares": shares.tolist(), "intervals": [[0, 1]] * bins}
+    full = {**entry(unit={}, true=False), "histogram": histogram, "cumulative": cumulative}
+
+    shown = CollectedDistribution.of(thinned(full)).cumulative
+
+    assert min(bins, 64) <= len(shown.shares) <= 128
+    assert shown.edges[0] == -1
+    # The distribution is uniform, so a share belongs to its edge.
+    assert shown.shares == pytest.approx((shown.edges[1:] + 1) / 2)
+    assert shown.shares[-1] == 1
+
+
+def test_the_store_has_what_was_collected_so_far(here):
+    options = RunOptions("values", Options(data="iris", clients=50), "simulated:50")
+    with Run.begin(options, Place("r", here)) as run:
+        result = run.run()
+    with Reader(run.files.store) as reader:
+        assert list(reader.snapshot().estimates) == result["attributes"]
 
 
 # The report

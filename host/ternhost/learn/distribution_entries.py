@@ -20,33 +20,22 @@ from ternhost.text import visible
 
 Floats = npt.NDArray[np.float64]
 
+_MOST_POINTS = 128  # of a distribution that is only drawn
 _NAMES = {0.5: "median"}  # of quantiles that have one
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Estimated shares of devices or records, one for each of n bins."""
+    """Estimated shares of devices or records, one for each of n bins.
 
+    In a histogram they are the shares in the bins, and in a cumulative distribution those below the
+    upper edges of the bins.
+    """
+
+    edges: Floats  # n + 1 numbers, between which the bins lie
     shares: Floats  # n
     interval: Floats  # 2 x n: the lower ends of their 95 % intervals, then the upper ends
     true: Floats | None = None  # n: what the clients really hold, if that is known
-
-    @classmethod
-    def of(cls, member: Mapping[str, Any]) -> Self:
-        """Read the shares from a member of an entry: from a histogram or a distribution."""
-        true = None
-        if "true" in member:
-            true = np.array(member["true"], np.float64)
-        interval = np.array(member["intervals"], np.float64).T
-        return cls(np.array(member["shares"], np.float64), interval=interval, true=true)
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """The shares of bins. edges: n + 1 numbers, between which the n bins lie."""
-
-    edges: Floats
-    bins: Shares
 
 
 @dataclass(frozen=True)
@@ -77,18 +66,20 @@ class CollectedDistribution:
     is_scaled: bool  # all numbers are scaled to [-1, 1], since the bounds are not known
     reports: int
     quantiles: tuple[Quantile, ...]
-    histogram: Histogram  # of the finest bins
-    cumulative: Shares  # the shares up to the upper edge of each of these bins
-    shown: Histogram  # of bins that are wide enough to be drawn
+    histogram: Shares  # of the finest bins
+    cumulative: Shares
+    shown: Shares  # a histogram of bins that are wide enough to be drawn
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
         """Read the distribution from the entry of an attribute that has a histogram."""
         quantiles = tuple(_quantile(entry, each) for each in entry["quantiles"])
-        histogram = _histogram(entry, entry["histogram"])
+        edges = entry["histogram"]["edges"]
+        histogram = _shares(entry, entry["histogram"], edges)
         shown = histogram
         if "shown_histogram" in entry:
-            shown = _histogram(entry, entry["shown_histogram"])
+            shown_edges = entry["shown_histogram"]["edges"]
+            shown = _shares(entry, entry["shown_histogram"], shown_edges)
         return cls(
             name=entry["name"],
             unit=entry.get("unit", ""),
@@ -96,7 +87,7 @@ class CollectedDistribution:
             reports=entry["reports"],
             quantiles=quantiles,
             histogram=histogram,
-            cumulative=Shares.of(entry["cumulative"]),
+            cumulative=_shares(entry, entry["cumulative"], entry["cumulative"].get("edges", edges)),
             shown=shown,
         )
 
@@ -119,10 +110,41 @@ def distributions_of(entries: Iterable[Mapping[str, Any]]) -> Sequence[Collected
     return [CollectedDistribution.of(entry) for entry in entries if "histogram" in entry]
 
 
-def _histogram(entry: Mapping[str, Any], member: Mapping[str, Any]) -> Histogram:
-    """Read a histogram of an entry, with its edges in the unit of the attribute."""
-    edges = [in_unit(entry, edge) for edge in member["edges"]]
-    return Histogram(np.array(edges, np.float64), Shares.of(member))
+def thinned(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an entry with at most `_MOST_POINTS` bins, which is enough to draw it.
+
+    Its histogram is the one that pictures show, and its cumulative distribution has fewer points,
+    with `edges` of their own. An entry without a histogram is returned as it is.
+    """
+    if "histogram" not in entry:
+        return entry
+    bins = len(entry["histogram"]["shares"])
+    step = -(-bins // _MOST_POINTS)  # rounded up
+    # The last bins of groups of `step` bins, so that the last one of all is among them.
+    kept = range((bins - 1) % step, bins, step)
+    cumulative: dict[str, Any] = {
+        name: [values[index] for index in kept] for name, values in entry["cumulative"].items()
+    }
+    edges = entry["histogram"]["edges"]
+    cumulative["edges"] = [edges[0], *[edges[index + 1] for index in kept]]
+    histogram = entry.get("shown_histogram", entry["histogram"])
+    without_pictures = {name: entry[name] for name in entry if name != "shown_histogram"}
+    return {**without_pictures, "histogram": histogram, "cumulative": cumulative}
+
+
+def _shares(
+    entry: Mapping[str, Any], member: Mapping[str, Any], scaled_edges: Sequence[float]
+) -> Shares:
+    """Read a histogram or a cumulative distribution, with edges in the unit of the attribute."""
+    true = None
+    if "true" in member:
+        true = np.array(member["true"], np.float64)
+    return Shares(
+        edges=np.array([in_unit(entry, edge) for edge in scaled_edges], np.float64),
+        shares=np.array(member["shares"], np.float64),
+        interval=np.array(member["intervals"], np.float64).T,
+        true=true,
+    )
 
 
 def _quantile(entry: Mapping[str, Any], member: Mapping[str, Any]) -> Quantile:

@@ -68,7 +68,7 @@ def distribution(collected: CollectedDistribution) -> Figure:
 def _draw_histogram(axes: Axes, collected: CollectedDistribution) -> None:
     """Draw the shares of the bins as bars with error bars, and the true ones if they are known."""
     dress(axes)
-    edges, bins = collected.shown.edges, collected.shown.bins
+    edges, bins = collected.shown.edges, collected.shown
     centers = (edges[:-1] + edges[1:]) / 2
     axes.bar(
         edges[:-1],
@@ -101,7 +101,7 @@ def _draw_histogram(axes: Axes, collected: CollectedDistribution) -> None:
 def _draw_cumulative(axes: Axes, collected: CollectedDistribution) -> None:
     """Draw the cumulative distribution with its band, its quantiles, and the true one if known."""
     dress(axes)
-    edges, cumulative = collected.histogram.edges, collected.cumulative
+    edges, cumulative = collected.cumulative.edges, collected.cumulative
     # Nothing lies below the first edge: there the distribution is known to be 0.
     shares = np.concatenate([[0.0], cumulative.shares])
     low, high = np.hstack([np.zeros((2, 1)), cumulative.interval])

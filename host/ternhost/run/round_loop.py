@@ -11,6 +11,7 @@ import numpy as np
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
 from ternhost.learn.devices import Devices
+from ternhost.learn.distribution_entries import thinned
 from ternhost.reach import refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs
@@ -270,6 +271,7 @@ class RoundLoop:
         run.state.add_round(result, wanted_reports)
         run.state.seconds = run.elapsed
         run.state.algorithm = run.algorithm.state()
+        run.state.estimates = [thinned(entry) for entry in run.algorithm.estimates()]
         run.state.planned = run.algorithm.rounds
         figures = run.algorithm.figures()  # such as the accuracy of the model
         chosen = run.algorithm.chosen()  # settings of this round, such as its learning rate

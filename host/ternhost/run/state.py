@@ -1,6 +1,6 @@
 """The state of a run: what its store keeps after each round, so that the run can go on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ class RunState:
     payments: list[dict[str, Any]] | None = None
     guarantees: list[dict[str, Any]] | None = None
     refusal: tuple[str, str | None] | None = None  # message and hint of the last refused round
+    # What the run has collected of each attribute, for observers, as `Learner.estimates` returned it.
+    estimates: Sequence[Mapping[str, Any]] = ()
     algorithm: Any = None  # the algorithm's own state, as `Learner.state` returned it
 
     @classmethod

@@ -105,7 +105,7 @@ def _histogram_rows(distributions: Iterable[CollectedDistribution]) -> Iterator[
                 distribution.unit,
                 low,
                 high,
-                *_cells(distribution.histogram.bins, index),
+                *_cells(distribution.histogram, index),
                 *_cells(distribution.cumulative, index),
             )
 

@@ -58,6 +58,7 @@ _ROUNDS = (
 )
 # Of the rows with reports ("batches") that are newer than a given one: the last, and their reports.
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
+_ESTIMATES = "SELECT json_extract(state, '$.estimates') FROM run WHERE name = ?"
 _TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 # This row changes with every change of a board, since each message of a board updates `heard`.
 _BOARD_SUMS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
@@ -108,6 +109,9 @@ class _RunRead:
     # How often each symbol was reported in the round `tallied`, the last one that was read.
     tallied: int | None = None
     tallies: tuple[views.TallyView, ...] = ()
+    # What it has collected by the end of the round `estimated`.
+    estimated: int | None = None
+    estimates: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def last_round(self) -> int | None:
@@ -262,6 +266,7 @@ class Reader(Closing):
             history=history,
             open=tuple(rounds_with_all_reports),
             tallies=self._tallies(database),
+            estimates=self._estimates(database, run),
             paid=dict(self._contents.run.paid),
             demanded=dict(self._contents.run.demanded),
             # The fleet.
@@ -496,6 +501,17 @@ class Reader(Closing):
             known.tallies = tuple(tallies)
             known.tallied = last_round
         return known.tallies
+
+    def _estimates(
+        self, database: sqlite3.Connection, run: views.RunView | None
+    ) -> tuple[Mapping[str, Any], ...]:
+        """Return what the run has collected so far; it is read once for each round."""
+        known = self._contents.run
+        if run is not None and known.last_round != known.estimated:
+            text = database.execute(_ESTIMATES, (run.name,)).fetchone()[0]
+            known.estimates = tuple(json.loads(text or "[]"))
+            known.estimated = known.last_round
+        return known.estimates
 
 
 def _error_name(error: Exception) -> str:

@@ -114,6 +114,8 @@ class Snapshot:
     history: tuple[Mapping[str, Any], ...] = ()
     open: tuple[OpenRound, ...] = ()
     tallies: tuple[TallyView, ...] = ()  # of the last ended round
+    # What the run has collected so far: an entry for each attribute, as in the result of a run.
+    estimates: tuple[Mapping[str, Any], ...] = ()
     # The reports of ended rounds, and the requests of these rounds, by the cost of a report in
     # millionths of the run's measure (epsilon or rho).
     paid: Mapping[int, int] = field(default_factory=dict)

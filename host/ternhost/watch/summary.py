@@ -53,6 +53,7 @@ class FleetSummary:
     figures: Mapping[str, float] = field(default_factory=dict)  # of the model, such as accuracy
     interval: tuple[float, float] | None = None  # the 95 % interval of the last value of `curve`
     curve: Curve | None = None  # the main figure over the rounds
+    estimates: tuple[Mapping[str, Any], ...] = ()  # of each attribute, of a run that collects
 
     # The fleet.
     reasons: Mapping[str, int] = field(default_factory=dict)  # the number of refusals by reason
@@ -157,6 +158,7 @@ def summary_of(snapshot: Snapshot) -> FleetSummary:
         figures=figures,
         interval=_last_interval(curve),
         curve=curve,
+        estimates=snapshot.estimates,
         # The fleet.
         fleet=fleet,
         worst=tuple(worst(snapshot.boards, now, _MOST_BOARDS)),

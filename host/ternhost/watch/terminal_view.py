@@ -1,7 +1,7 @@
 """Draws the summary of a run for a terminal, however narrow, with rich."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -17,6 +17,7 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.store.snapshot import OpenRound
 from ternhost.text import brief, counted, visible
+from ternhost.watch import estimates
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.summary import FleetSummary, breakdown
@@ -24,6 +25,7 @@ from ternhost.watch.words import ago, duration, epsilon_of, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
+_MOST_ESTIMATES = 12  # lines
 _NARROWEST_CURVE = 8  # characters
 _LINES_AROUND_BOARDS = 5  # lines of the terminal around and below the table of boards
 # Columns of the table of boards.
@@ -64,6 +66,7 @@ class Drawn:
         if summary.run is not None:
             parts += _round(summary)
             parts += _learning(summary, options)
+            parts += _estimates(summary)
             parts += _refusals(summary)
             parts += _fleet(summary)
             parts += _privacy(summary)
@@ -162,6 +165,20 @@ def _learning(summary: FleetSummary, options: ConsoleOptions) -> Iterable[Render
     can_draw = not options.ascii_only  # the curve is of Braille characters
     if can_draw and len(curve.points) > 1:
         yield _curve(curve, options.max_width)
+
+
+def _estimates(summary: FleetSummary) -> Iterable[RenderableType]:
+    """Yield the first estimates of a run that collects."""
+    if not summary.estimates:
+        return
+    yield Text()
+    yield _line(("Collected", "bold"))
+    rows = list(islice(estimates.rows_of(summary.estimates), _MOST_ESTIMATES + 1))
+    for row in rows[:_MOST_ESTIMATES]:
+        interval = f"  95 %: {row.interval}" if row.interval else ""
+        yield _line(f"{row.what} {row.value}", (interval, "dim"))
+    if len(rows) > _MOST_ESTIMATES:
+        yield _line("and more: see the report, or tern dashboard")
 
 
 def _curve(curve: Curve, width: int) -> RenderableType:

@@ -129,7 +129,7 @@ def pictures_of_distributions(
     """
     pictures = {}
     for number, distribution in enumerate(collected[:_MOST_DISTRIBUTIONS], 1):
-        finest, drawn = len(distribution.cumulative.shares), len(distribution.shown.bins.shares)
+        finest, drawn = len(distribution.histogram.shares), len(distribution.shown.shares)
         caption = (
             f"The distribution of {distribution.name}. Above is its histogram, and below the share "
             "of values that are at most as large, with the quantiles. Bars and bands are intervals "

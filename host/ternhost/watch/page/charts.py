@@ -4,13 +4,15 @@ The palette is that of Okabe and Ito, which is safe for colour blindness.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tern.fixed import ONE
+from ternhost.learn.distribution_entries import CollectedDistribution, Quantile
 from ternhost.privacy import cards, certify
 from ternhost.privacy import outputs as card_outputs
 from ternhost.store.snapshot import LABEL, VALUE
@@ -284,6 +286,98 @@ def bars(
     )
     names_below["axisLabel"] |= _CUT
     return _frame(names_below, _axis("value", y_name, min=0, minInterval=1), [bar])
+
+
+def histogram(collected: CollectedDistribution) -> Options:
+    """Draw the histogram of an attribute: a bar for each bin, with its interval."""
+    edges, bins = collected.shown.edges.tolist(), collected.shown
+    names = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
+    shares = _percent(bins.shares)
+    bar: Options = {
+        "type": "bar",
+        "name": "share",
+        "itemStyle": {"color": COLOURS[6], "borderColor": _INK, "borderWidth": 0.5},
+        "barCategoryGap": "0%",
+        "data": shares,
+    }
+    # A box plot whose box has no height looks like an error bar.
+    whiskers = []
+    for low, high in zip(*map(_percent, bins.interval), strict=True):
+        middle = (low + high) / 2
+        whiskers.append([low, middle, middle, middle, high])
+    error_bars: Options = {
+        "type": "boxplot",
+        "name": "interval of 95 %",
+        "itemStyle": {"color": "transparent", "borderColor": COLOURS[1], "borderWidth": 1.5},
+        "boxWidth": [0, 8],
+        "tooltip": {"show": False},
+        "silent": True,
+        "data": whiskers,
+        "z": 4,
+    }
+    series = [bar, error_bars]
+    if bins.true is not None:
+        series.append(_truly(_percent(bins.true), step="middle"))
+    hidden = {"show": False}
+    x_axis = _axis("category", collected.axis, is_x_axis=True, data=names, splitLine=hidden)
+    x_axis["axisLabel"] |= _CUT
+    return _frame(x_axis, _axis("value", "share in %"), series)
+
+
+def cumulative(collected: CollectedDistribution) -> Options:
+    """Draw the cumulative distribution of an attribute with its band, and its quantiles."""
+    first, *others = collected.cumulative.edges.tolist()
+
+    def points_of(shares: Iterable[float]) -> list[Point]:
+        """Return the points of a line at the edges of the bins. Nothing lies below the first."""
+        return [(first, 0.0), *zip(others, _percent(shares), strict=True)]
+
+    low, high = collected.cumulative.interval
+    series = [
+        _line("this share or less", points_of(collected.cumulative.shares), 0, symbol="none"),
+        *_band(points_of(low), points_of(high)),
+    ]
+    if collected.cumulative.true is not None:
+        series.append(_truly([list(point) for point in points_of(collected.cumulative.true)]))
+    series += _quantile_marks(collected.quantiles)
+    x_axis = _axis("value", collected.axis, is_x_axis=True, min=first, max=others[-1])
+    return _frame(x_axis, _axis("value", "share in %"), series)
+
+
+def _quantile_marks(quantiles: Sequence[Quantile]) -> list[Options]:
+    """Describe the quantiles as points, and their intervals as lines between two ends."""
+    points, interval_ends = [], []
+    for quantile in quantiles:
+        height = 100 * quantile.level
+        points.append([_short(quantile.value), height])
+        # The dash ends a line, so that the intervals are not joined.
+        interval_ends += [[_short(quantile.low), height], [_short(quantile.high), height], "-"]
+    marks: Options = {
+        "type": "scatter",
+        "name": "quantiles",
+        "data": points,
+        "symbolSize": 8,
+        "itemStyle": {"color": COLOURS[1]},
+        "z": 6,
+    }
+    intervals = _line("_intervals", [], 1, data=interval_ends, symbol="none", z=5)
+    intervals["tooltip"] = {"show": False}
+    intervals["lineStyle"] = {"width": 2, "type": "solid", "color": COLOURS[1]}
+    return [marks, intervals]
+
+
+def _truly(data: list[Any], **options: Any) -> Options:
+    """Describe the line of what clients really hold. data, options: of ECharts."""
+    dashes = [4, 3]
+    line = _line("truly", [], 2, data=data, symbol="none", z=3, **options)
+    line["color"] = _SOFT
+    line["lineStyle"] = {"width": 1.5, "type": dashes, "color": _SOFT}
+    return line
+
+
+def _percent(shares: Iterable[float]) -> list[float]:
+    """Return shares in per cent, with fewer digits."""
+    return [_short(100 * float(share)) for share in shares]
 
 
 @lru_cache(maxsize=64)

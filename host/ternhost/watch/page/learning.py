@@ -17,6 +17,7 @@ from ternhost.text import brief
 from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.page import charts, elements
+from ternhost.watch.page.estimates import EstimateCards
 
 _EVERY = 5.0  # seconds between two reads of the runs to compare
 _MOST_CURVES = 6  # as many as there are kinds of lines
@@ -37,8 +38,13 @@ class LearningSection(elements.Section):
     """The learning curve of the run, of which the user chooses the figure and the x axis."""
 
     def build(self) -> None:
-        """Make the learning curve with its controls, its table, and the pictures of parameters."""
+        """Make the learning curve with its controls, its table, and the pictures of parameters.
+
+        A run that collects has no model: then its estimates take their place.
+        """
         with elements.cards():
+            self._estimates = EstimateCards(self._choice_changed)
+        with elements.cards() as self._of_model:
             with elements.card("Learning curve", wide=True):
                 with ui.element("div").classes("controls") as self._controls:
                     self._measure = elements.toggle("figure", self._choice_changed)
@@ -64,7 +70,10 @@ class LearningSection(elements.Section):
         self.show(self.live.now)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show the curve, the figures and the chosen parameters of a snapshot."""
+        """Show the curve, the figures and the chosen parameters of a snapshot, or its estimates."""
+        has_estimates = self._estimates.show(snapshot)
+        self._of_model.set_visibility(not has_estimates)
+
         # What the user can choose.
         measures = curves.measures(snapshot.run, snapshot.history)
         axes = curves.axes(snapshot.run, snapshot.devices)
