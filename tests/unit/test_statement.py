@@ -50,6 +50,7 @@ FACTS = {
     "simulated": facts_of(REPORT, why_not_real="The clients are simulated."),
     "served": facts_of(REPORT, is_endless=True, most_reports=7),
     "results": facts_of(REPORT, reports_answers=True),
+    "collected": facts_of(REPORT, collects="means and frequencies", attributes=["a", "b"]),
     "broker": facts_of(REPORT, fleet_kind="mqtt", holdings=Holdings(7, 64, "flights", ["delay"])),
     "board": Facts(
         Kind.BOARD, "a0", 0.0, 60, 1e-6, budgets=[Guarantee.of_budget(311_064, 1, 60, 1e-6)]
@@ -171,6 +172,28 @@ def test_a_plan_and_its_run_have_the_same_guarantees(words, tern):
     assert not Path("runs").exists()
     result = tern(*command, "--name", "mine", "--json").json
     assert planned == guarantees_of(tern, "mine") == guarantees_in(result)
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (0, "of what the records say"),
+        (1, "of “a0”."),
+        (3, "of “a0”, “a1” and “a2”."),
+        (8, "of “a0”, “a1”, “a2”, “a3”, “a4”, “a5” and 2 more."),
+    ],
+)
+def test_a_statement_names_the_first_attributes_that_a_run_collects(count, named):
+    names = [f"a{number}" for number in range(count)]
+    facts = facts_of(REPORT, collects="means and frequencies", attributes=names)
+    assert f"The run collects means and frequencies {named}" in Text(page.html(facts)).text
+
+
+def test_the_statement_of_a_run_says_what_was_collected(tern):
+    tern("collect", "--data", "iris", "--fleet", "simulated:30", *TRAIN[-2:], "--name", "mine")
+    tern("privacy", "mine")
+    text = Path("runs/mine/privacy.md").read_text().replace("\\", "")
+    assert "The run collects means and frequencies of “sepal length (cm)”, " in text
 
 
 def test_without_a_name_the_newest_run_is_stated(tern):

@@ -175,7 +175,7 @@ class Learner:
         """Return figures to show after every round, by name, the most important first."""
         return {}
 
-    def estimates(self) -> Sequence[Mapping[str, Any]]:
+    def entries(self) -> Sequence[Mapping[str, Any]]:
         """Return what was collected so far of each attribute, to show it after every round.
 
         The entries are for JSON, as those of `attribute_results`. There are none before the first

@@ -368,7 +368,7 @@ class Values(Learner):
 
         history: not needed, as the counts of all rounds were added up.
         """
-        entries = self.estimates()
+        entries = self.entries()
         part_summaries = []
         taus = []
         for class_reports in self._by_class():
@@ -387,7 +387,7 @@ class Values(Learner):
             result["clipped_at"] = narrowest
         return result
 
-    def estimates(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[dict[str, Any]]:
         """Return the entries of all attributes, from the reports so far."""
         return [*self._numeric_entries(), *self.categorical_entries()]
 

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.learn.attribute_results import in_unit
+from ternhost.learn.quantile_options import name_of
 from ternhost.text import visible
 
 Floats = npt.NDArray[np.float64]
 
 _MOST_POINTS = 128  # of a distribution that is only drawn
-_NAMES = {0.5: "median"}  # of quantiles that have one
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Quantile:
     @property
     def name(self) -> str:
         """What people call the quantile: "median", "p90" or "p99.9"."""
-        return _NAMES.get(self.level, f"p{100 * self.level:.6g}")
+        return name_of(self.level)
 
 
 @dataclass(frozen=True)

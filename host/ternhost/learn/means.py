@@ -274,7 +274,7 @@ class Means(SumsOfRecords[_Part]):
             record_counts.append(self._count(part, answer))
             part_summaries.append(self._part_summary(part, answer["reports"]))
 
-        entries = self.estimates()
+        entries = self.entries()
         # Each round counts the records of all devices; the count with the least error is shown.
         most_exact = min(record_counts, key=lambda count: count.error)
         cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
@@ -294,7 +294,7 @@ class Means(SumsOfRecords[_Part]):
             "parts": part_summaries,
         }
 
-    def estimates(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[dict[str, Any]]:
         """Return the entries of the attributes that rounds have asked for so far."""
         entry_of_column: dict[int, dict[str, Any]] = {}
         for part, answer in zip(self._parts, self._answers, strict=False):

@@ -271,7 +271,7 @@ class RoundLoop:
         run.state.add_round(result, wanted_reports)
         run.state.seconds = run.elapsed
         run.state.algorithm = run.algorithm.state()
-        run.state.estimates = [thinned(entry) for entry in run.algorithm.estimates()]
+        run.state.estimates = [thinned(entry) for entry in run.algorithm.entries()]
         run.state.planned = run.algorithm.rounds
         figures = run.algorithm.figures()  # such as the accuracy of the model
         chosen = run.algorithm.chosen()  # settings of this round, such as its learning rate

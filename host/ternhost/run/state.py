@@ -30,7 +30,7 @@ class RunState:
     payments: list[dict[str, Any]] | None = None
     guarantees: list[dict[str, Any]] | None = None
     refusal: tuple[str, str | None] | None = None  # message and hint of the last refused round
-    # What the run has collected of each attribute, for observers, as `Learner.estimates` returned it.
+    # What the run has collected of each attribute, for observers, as `Learner.entries` returned it.
     estimates: Sequence[Mapping[str, Any]] = ()
     algorithm: Any = None  # the algorithm's own state, as `Learner.state` returned it
 

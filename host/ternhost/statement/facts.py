@@ -84,6 +84,10 @@ class Facts:
     is_endless: bool = False
     # Whether reports are a model's answers about the records, and not made to train a model.
     reports_answers: bool = False
+    # What the run collects, such as "means and frequencies", and of which attributes, as far as they
+    # are known. Empty if it collects nothing.
+    collects: str = ""
+    attributes: Sequence[str] = ()
 
     # Whether bounds or categories of columns come from the records: those are published unprotected.
     has_computed_bounds: bool = False

@@ -81,7 +81,7 @@ def of_run(files: RunFiles) -> Facts:
         is_simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
         learning = run.asked["learning"]  # the options of the learning algorithm, by name
-        is_inference = ALGORITHMS.named(options.algorithm).command == "infer"
+        algorithm = ALGORITHMS.named(options.algorithm)
 
         # What devices have reported, and what guarantees they have.
         disclosures = costs.asked_disclosures(store, is_simulated, files.name)
@@ -119,7 +119,9 @@ def of_run(files: RunFiles) -> Facts:
             report_formats=_report_formats(store, is_simulated, files.name),
             most_reports=_most_reports(report_counts),
             is_endless=is_endless,
-            reports_answers=is_inference,
+            reports_answers=algorithm.command == "infer",
+            collects=algorithm.collects,
+            attributes=[entry["name"] for entry in run.state.get("estimates", ())],
             has_computed_bounds=_has_computed_bounds([run]),
             shows_record_counts=_shows_record_counts([run]),
             particulars=_particulars_of_run(run, files, options),
@@ -639,6 +641,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         most_reports=most_reports,
         is_endless=is_endless,
         reports_answers=learner.command == "infer",
+        collects=learner.collects,
         has_computed_bounds=_plans_computed_bounds(options),
         shows_record_counts=bool(getattr(learner.options, "ask_by_records", False)),
         particulars={"command": command, **_particulars_of_options(options)},

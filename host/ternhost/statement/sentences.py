@@ -24,6 +24,7 @@ HOW_WELL = "How well"
 PRIORS = (0.5, 0.1, 0.01)  # what an observer believes before the reports, as probabilities
 _MOST_FACTOR = 1_000_000  # a larger factor of odds is not written as a number
 _NOTHING = 10  # from this epsilon on, the statement says that nothing is promised
+_MOST_ATTRIBUTES = 6  # names of what a run collects
 _MOST_HASHES = 3  # hashes of cards in a row of the table
 _LONGEST_TEXT = 255  # bytes of the text in a HELLO, a board's greeting
 _HELLO_FIELDS = 14  # fields of a HELLO before its text
@@ -163,6 +164,25 @@ def _what(facts: Facts) -> Iterable[Sentence]:
             "not sent.",
             (Key.LEAVES, Key.FACT),
         )
+    if facts.collects:
+        yield Sentence(
+            f"The run collects {facts.collects} of {_attributes(facts)}. A report tells a part of what is needed for "
+            "that, with noise. The records themselves are not sent.",
+            (Key.LEAVES, Key.FACT),
+        )
+
+
+def _attributes(facts: Facts) -> str:
+    """Return the names of the first attributes that a run collects, as a part of a sentence."""
+    names = [f"“{name}”" for name in facts.attributes[:_MOST_ATTRIBUTES]]
+    if not names:
+        return "what the records say"
+    left_out = len(facts.attributes) - len(names)
+    if left_out:
+        return f"{', '.join(names)} and {left_out} more"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _example(facts: Facts) -> str:
