@@ -252,7 +252,8 @@ class Distribution:
         numbers where the curve may be 0, by its error.
         """
         start, end = -share * self.total, (1 - share) * self.total
-        excess = self.linear(_up_to_each(self.bins)[:-1] - share)
+        up_to_inner_edges = _up_to_each(self.bins)[:-1]
+        excess = self.linear(np.asarray(up_to_inner_edges - share))
         errors = np.maximum(excess.errors, _TINY)
 
         def rising(values: Floats) -> Floats:
@@ -277,7 +278,8 @@ class Distribution:
 
 def _up_to_each(bins: int) -> Floats:
     """Return the functions that add up all bins up to and including each (bins x bins)."""
-    return np.tril(np.ones((bins, bins)))
+    functions: Floats = np.tril(np.ones((bins, bins)))
+    return functions
 
 
 def _rising(values: Floats, weights: Floats | None = None) -> Floats:
