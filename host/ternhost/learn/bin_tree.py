@@ -223,7 +223,8 @@ class Distribution:
 
     def histogram(self, bins: int) -> Linear:
         """Estimate the values of so many equal bins; their number divides that of the finest."""
-        return self.linear(np.kron(np.eye(bins), np.ones(self.bins // bins)))
+        parts_of_bin = np.repeat(np.eye(bins), self.bins // bins, axis=1)
+        return self.linear(parts_of_bin)
 
     @cached_property
     def cumulative(self) -> Linear:
@@ -252,8 +253,8 @@ class Distribution:
         numbers where the curve may be 0, by its error.
         """
         start, end = -share * self.total, (1 - share) * self.total
-        up_to_inner_edges = _up_to_each(self.bins)[:-1]
-        excess = self.linear(np.asarray(up_to_inner_edges - share))
+        functions: Floats = _up_to_each(self.bins)[:-1] - share  # of the edges between bins
+        excess = self.linear(functions)
         errors = np.maximum(excess.errors, _TINY)
 
         def rising(values: Floats) -> Floats:
@@ -262,13 +263,18 @@ class Distribution:
         fitted = rising(excess.values)
         half = _half_intervals(rising, fitted, excess.covariance)
         value, _ = _crossing(self.edges, np.array([start, *fitted, end]))
-        low, low_bin = _crossing(self.edges, np.array([start, *_rising(fitted + half), end]))
-        high, high_bin = _crossing(self.edges, np.array([start, *_rising(fitted - half), end]))
+        # What bounds the curve at an edge also bounds it at all edges before or behind it.
+        highest = np.minimum.accumulate((fitted + half)[::-1])[::-1]
+        lowest = np.maximum.accumulate(fitted - half)
+        low, low_bin = _crossing(self.edges, np.array([start, *highest, end]))
+        high, high_bin = _crossing(self.edges, np.array([start, *lowest, end]))
 
         # Where the numbers of a bin are more than noise, they may all be at one place of it: an
-        # interval that ends in such a bin has all of it.
+        # interval that ends in such a bin has all of it. At both bounds there may be many numbers
+        # from beyond them.
         jumps = np.diff([start, *fitted, end])
         is_crowded = jumps > np.append(half, half[-1])
+        is_crowded[[0, -1]] = True
         if is_crowded[low_bin]:
             low = float(self.edges[low_bin])
         if is_crowded[high_bin]:
