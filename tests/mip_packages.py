@@ -22,8 +22,8 @@ _NO_PLATFORM = ("__init__", "emulated", "this")
 _PLATFORMS = sorted({path.stem for path in (mpy.LIBRARY / "boards").glob("*.py")} - {*_NO_PLATFORM})
 _SERIAL = tuple(modules.Board("", platform, False, aes=False) for platform in _PLATFORMS)
 _BOARDS = tuple(modules.Board("", platform, True, aes=False) for platform in _PLATFORMS)
-# model and links.beside come with app; boards do not use the others
-_NO_PIECE = ("bench", "host_frames", "links.beside", "model")
+# limits, model and links.beside come with app; boards do not use the others
+_NO_PIECE = ("bench", "host_frames", "limits", "links.beside", "model")
 
 
 def pieces(sources: modules.Sources) -> dict[str, set[str]]:

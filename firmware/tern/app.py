@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from tern.boards import Base
+    from tern.limits import Limits
     from tern.model import Model
     from tern.recorder import Recorder
     from tern.storage import Clients
@@ -35,7 +36,9 @@ else:
         return asyncio.sleep(ms / 1000)
 
 
-BRINGS = "dns, lease, model, recorder"  # deployed with this module, since programs import them
+BRINGS = (
+    "dns, lease, limits, model, recorder"  # deployed with this module, since programs import them
+)
 
 # After so much work other tasks have their turn; to give way takes half as long as a record.
 _STEP_MS = const(2)
@@ -45,6 +48,7 @@ _LOOK_MS = const(8)
 _LONGEST_S = const(300)  # the longest pause after an exception
 _QUIET_MS = const(300)  # how long once() waits for more frames after an acknowledged report
 _PATIENCE_MS = const(2000)  # and without a report, since the host may still ask for one
+_KIND_AT = const(9)  # where a MODEL has its kind: after its type, its device and its round
 
 # directories: two nodes on one ledger would spend the same budget twice
 _in_use: "set[str]" = set()
@@ -54,18 +58,20 @@ class Live(Client):
     """A Client whose records the program itself collects.
 
     Its answers are generators, so that the program's other tasks run in between. Models from the
-    host, and parameters of its questions, go to the program's `model`.
+    host, and parameters of its questions, go to the program's `model`; limits go to its `limits`.
     """
 
-    def __init__(self, board, recorder, model, update=None):
+    def __init__(self, board, recorder, model, update=None, limits=None):
         """board: see tern.boards. recorder: has the program's records. model: gets what the fleet
-        learns. update: takes packages of other firmware, or None.
+        learns. update: takes packages of other firmware, or None. limits: gets what the fleet says
+        is unusual, or None.
 
         Raises StorageError if the board has several clients.
         """
         super().__init__(board)
         self._recorder = self.policy.recorder = recorder
         self._model = model
+        self._limits = limits
         self._update = update
         # Allocate and open everything now, while there is memory, before the program's tasks run.
         # A hello opens the files.
@@ -110,6 +116,8 @@ class Live(Client):
             self.settle()
         if self.policy.epoch != epoch:  # the fleet has got a new key
             self._model.forget_round()
+            if self._limits:
+                self._limits.forget_round()
         yield
         if self.reply[0] == wire.REPORT:
             try:
@@ -118,12 +126,17 @@ class Live(Client):
                 pass
 
     def _take_model(self, frame):
-        """Use the model of a MODEL frame, if it is for this device and authentic."""
+        """Use the model or the limits of a MODEL frame, if it is for this device and authentic."""
         try:
+            receiver = self._model
+            if frame[_KIND_AT] == wire.LIMITS:
+                receiver = self._limits
+            if not receiver:  # this program has no use for limits
+                return
             key = self.open_clients().key
             if frame[4] == 255:  # the highest byte of the device id FLEET: for the whole fleet
                 key = self.policy.fleet_key
-            self._model.take_model(frame, key)
+            receiver.take_model(frame, key)
         except Exception:  # no model, or none for us
             pass
 
@@ -163,9 +176,14 @@ class App:
     """The node of a program: run() beside its tasks, or once() between two sleeps."""
 
     def __init__(
-        self, board: "Base", recorder: "Recorder", model: "Model", update: "Update | None" = None
+        self,
+        board: "Base",
+        recorder: "Recorder",
+        model: "Model",
+        update: "Update | None" = None,
+        limits: "Limits | None" = None,
     ) -> None:
-        """Open recorder and model in the directory of `board`, which has one device.
+        """Open recorder, model and limits in the directory of `board`, which has one device.
 
         Raises StorageError and OSError for unfit files or several devices, RuntimeError for a
         second App of a board.
@@ -173,15 +191,18 @@ class App:
         if board.directory in _in_use:
             raise RuntimeError("one App a board")
         recorder.open(board.directory)
-        model.in_place = board.in_place
-        model.open(board.directory)
+        for received in (model, limits):
+            if received:
+                received.in_place = board.in_place
+                received.open(board.directory)
         self.board = board
         self.recorder = recorder
         self.model = model
+        self.limits = limits
         self.update = update
         self.reports = 0  # sent since the start, repeated ones as well
         self.error: "Exception | None" = None  # the last exception, or why once() had no connection
-        self._client = Live(board, recorder, model, update)
+        self._client = Live(board, recorder, model, update, limits)
         self._held: "tuple[bytearray, int]" = None  # an answer, and how long it is
         _in_use.add(board.directory)
 
@@ -226,7 +247,7 @@ class App:
         try:
             gc.collect()
             if not self._client:
-                self._client = Live(board, self.recorder, self.model, self.update)
+                self._client = Live(board, self.recorder, self.model, self.update, self.limits)
             if timeout_ms:
                 # The ledger pays for one report only: what it paid for in advance would be lost
                 # when the board sleeps.

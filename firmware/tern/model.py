@@ -1,6 +1,6 @@
-"""The averaged model of a MODEL frame, and its predictions.
+"""What MODEL frames bring: the averaged model, for predictions, and what keeps it over a restart.
 
-It is kept over a restart (shared_specs/storage.md).
+See shared_specs/storage.md. Limits, the other kind of content of a MODEL, are in tern.limits.
 """
 
 from array import array
@@ -20,8 +20,8 @@ MODEL = "/model.bin"
 
 _ONE = const(16384)  # 1 in Q1.14
 # Where the parameters of a MODEL begin, in int16s and in bytes, and how many int16s, the tag,
-# follow them. The model is kept as an image of such a frame.
-_AT = const(7)
+# follow them. A model, and limits, are kept as an image of such a frame.
+AT = const(7)
 _AT_BYTES = const(14)
 _AFTER = const(4)
 # Where a MODEL has its device, the file has one of these: _OF_A_ROUND if the model is that of a
@@ -38,8 +38,12 @@ def check_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, 
     fields = frames.fields_of(frame, wire.MODEL, wire.MODEL_FIELDS)
     device, number, model, exponent, classes, d = fields
     frames.check_address(device, number)
-    frames.require(model <= wire.SOFTMAX, "no such model")
-    frames.check_question(model, 0, (0, exponent), (classes, d, 1), 0, (0, 0, 0))
+    if model == wire.LIMITS:
+        fits = exponent == wire.LIMITS_EXPONENT and classes == 1 and 1 <= d <= wire.MAX_DIMENSION
+        frames.require(fits, "limits out of bounds")
+    else:
+        frames.require(model <= wire.SOFTMAX, "no such model")
+        frames.check_question(model, 0, (0, exponent), (classes, d, 1), 0, (0, 0, 0))
     frames.check_length(frame, wire.MODEL_FIELDS, 2 * classes * d)
     frames.verify(key, frame)
     return fields
@@ -54,41 +58,40 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
     return fields[:5] + (array("h", bytes(frame[_AT_BYTES : -wire.TAG_BYTES])),)
 
 
-class Model:
-    """The device's model, for predictions by the program: that of the last MODEL frame.
+class Received:
+    """The content of the last MODEL frame of some kinds, in a file that survives a restart.
 
-    Before the first MODEL, it is that of the last ROUND, whose parameters are not final. kind:
-    LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its
-    frame was a MODEL. ready: whether there is a model. d: features of a row, the constant included.
-    A prediction allocates nothing after the first call.
+    kind: what the field `model` of the frame says. round: the number in the frame. final: whether
+    the frame was a MODEL, and not a ROUND (see Model). ready: whether there is any content. d:
+    features of a row, the constant included.
+
+    A subclass sets FILE, the name of its file with a leading slash, and KINDS, those that it takes.
     """
 
-    def __init__(self, every: int = 8) -> None:
-        """every: parameters of ROUNDs are written to flash once in this many rounds.
+    FILE = ""
+    KINDS = b""
 
-        Those of a MODEL are always written.
-        """
-        self.every = every
+    def __init__(self) -> None:
+        """Nothing is received yet; see open()."""
         # Whether the file may be written over, which is quicker; see tern.ledger.Ledger.
         self.in_place = False
         self.ready = self.final = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._epoch = _NO_EPOCH
         self._image: "array[int]" = None
-        self._classifier: "Classifier" = None
-        self._sums = array("i", bytes(8))
+        self._derived: "Classifier" = None  # what a subclass has made of this image
 
     def open(self, directory: str) -> None:
-        """Load the model of an earlier start from `directory`, and store new ones there.
+        """Load what an earlier start has kept in `directory`, and store what is new there.
 
         Call it once, first.
         """
         self._directory = directory
         try:
             self.forget_round()
-            with open(directory + MODEL, "rb") as file:
+            with open(directory + self.FILE, "rb") as file:
                 frame = file.read()
-            fields = check_model(frame, b"")
+            fields = self._check(frame, b"")
             self._put(fields, frame[_AT_BYTES : -wire.TAG_BYTES], False)
             # Of another epoch than the fleet's key now: a MODEL of any round may follow.
             if self.final and fields[0] != self._epoch:
@@ -105,14 +108,67 @@ class Model:
         self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
 
     def take_model(self, frame: "Buffer", key: bytes) -> None:
-        """Use and keep the model of a MODEL under `key`, unless it is older than the last.
+        """Use and keep the content of a MODEL under `key`, unless it is older than the last.
 
-        Raises FrameError. Raises LedgerError or OSError if it could not be written: it is then used
-        until the next start.
+        Raises FrameError, also for a MODEL of a kind that is not for this object. Raises
+        LedgerError or OSError if it could not be written: it is then used until the next start.
         """
-        fields = check_model(frame, key)
+        fields = self._check(frame, key)
         if not self.final or fields[1] >= self.round:
             self._put((self._epoch,) + fields[1:], frame[_AT_BYTES : -wire.TAG_BYTES], True)
+
+    def _check(self, frame, key):
+        """Return the fields of a MODEL under `key` that is for this object. Raises FrameError."""
+        fields = check_model(frame, key)
+        frames.require(fields[2] in self.KINDS, "for another use")
+        return fields
+
+    def _put(self, values, parameters, write):
+        """Use new content, unless it is what is in use; write it to its file if `write` is set.
+
+        values: the fields of a MODEL, with _OF_A_ROUND or the epoch in place of the device.
+        parameters: their bytes. Raises LedgerError and OSError.
+        """
+        # The image of a MODEL frame with the empty key, whose tag serves as a check.
+        frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
+        frame[0] = wire.MODEL
+        pack_into(wire.MODEL_FIELDS, frame, 1, *values)
+        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
+        if array("h", frame) != self._image:
+            self._image = array("h", frame)
+            self._derived = None
+            device, self.round, self.kind, self.exponent, self.classes, self.d = values
+            self.final = device != _OF_A_ROUND
+            self.ready = True
+            if write:
+                path = self._directory + self.FILE
+                if not self.in_place:
+                    replace(path, frame)
+                else:
+                    with open(path, "wb") as file:
+                        file.write(frame)
+
+
+class Model(Received):
+    """The device's model, for predictions by the program: that of the last MODEL frame.
+
+    Before the first MODEL, it is that of the last ROUND, whose parameters are not final. kind:
+    LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its
+    frame was a MODEL. ready: whether there is a model. d: features of a row, the constant included.
+    A prediction allocates nothing after the first call.
+    """
+
+    FILE = MODEL
+    KINDS = bytes((wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX))
+
+    def __init__(self, every: int = 8) -> None:
+        """every: parameters of ROUNDs are written to flash once in this many rounds.
+
+        Those of a MODEL are always written.
+        """
+        super().__init__()
+        self.every = every
+        self._sums = array("i", bytes(8))
 
     def take_round(self, request: frames.Round) -> None:
         """Use the parameters of a verified ROUND (frames.Round) until a MODEL comes.
@@ -143,7 +199,7 @@ class Model:
             raise RuntimeError("no model for this row")
         sums = self._sums
         # dot() takes features and parameters the other way round, which changes no sum.
-        dot(self._image, _AT + label * d, row, sums, d)
+        dot(self._image, AT + label * d, row, sums, d)
         # w.x = (256 sums[0] + sums[1]) 2**exponent, without the last 8 bits, shifted right by d,
         # rounded to nearest; see Gradient.add().
         d = -8 - self.exponent
@@ -164,12 +220,12 @@ class Model:
             return _ONE - tail if (score >= 0) == (label > 0) else tail
         if kind != wire.SOFTMAX:
             raise ValueError("only logistic and softmax models have probabilities")
-        if not self._classifier:
+        if not self._derived:
             from tern.inference import Classifier  # loaded only when asked for
 
             self._out = array("h", range(self.classes))
-            self._classifier = Classifier(self._image[_AT:-_AFTER], self.exponent, self.classes)
-        self._classifier.probabilities(row, self._out)
+            self._derived = Classifier(self._image[AT:-_AFTER], self.exponent, self.classes)
+        self._derived.probabilities(row, self._out)
         return self._out[label]
 
     def predict(self, row: "array[int]") -> int:
@@ -189,28 +245,3 @@ class Model:
                 best = score
                 label = i
         return label
-
-    def _put(self, values, parameters, write):
-        """Use a model, unless it is the one in use; write it to its file if `write` is set.
-
-        values: the fields of a MODEL, with _OF_A_ROUND or the epoch in place of the device.
-        parameters: their bytes. Raises LedgerError and OSError.
-        """
-        # The image of a MODEL frame with the empty key, whose tag serves as a check.
-        frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
-        frame[0] = wire.MODEL
-        pack_into(wire.MODEL_FIELDS, frame, 1, *values)
-        frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
-        if array("h", frame) != self._image:
-            self._image = array("h", frame)
-            device, self.round, self.kind, self.exponent, self.classes, self.d = values
-            self.final = device != _OF_A_ROUND
-            self._classifier = None
-            self.ready = True
-            if write:
-                path = self._directory + MODEL
-                if not self.in_place:
-                    replace(path, frame)
-                else:
-                    with open(path, "wb") as file:
-                        file.write(frame)

@@ -67,6 +67,11 @@ CATEGORIES = const(9)  # or as categories
 SOFTMAX_GRADIENT = const(10)  # of softmax regression
 LOCAL_SOFTMAX = const(11)  # local training of that
 LAST_MODEL = const(11)
+# A MODEL frame of this kind brings limits, above which features are unusual. It is the largest
+# number that the field holds, so that questions never have it: theirs are counted from 1 on.
+LIMITS = const(255)
+LIMITS_EXPONENT = const(-14)  # limits are in Q1.14, as features are
+NO_LIMIT = const(32767)  # in place of the limit of a feature that has none
 
 # Kinds of models; as bytes, which are folded into a board's modules like every constant.
 GRADIENTS = bytes((LINEAR, LOGISTIC, SVM, SOFTMAX_GRADIENT))

@@ -133,7 +133,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Model:
-    """Give a gateway the model of a run, for its devices."""
+    """Give a gateway the model or the limits of a run, for its devices."""
 
     averaged: Averaged
 

@@ -119,7 +119,7 @@ class Gateway:
         self._answer: bytes | None = None
         self._progress = Still(0)
         # What the host wants beside rounds: models for the devices, and groups drawn at random.
-        self._models: list[Averaged] = []
+        self._models: dict[bool, Averaged] = {}  # by whether they are limits
         self._deals: list[Deal] = []  # requests for groups that are not drawn yet
         self._dealt: dict[bytes, Dealt | Refused] = {}  # the last drawn groups, by their request
         # The state of the gateway, for the host; None until the driver is open.
@@ -179,7 +179,8 @@ class Gateway:
             return self._who().encode()
         if isinstance(message, Model):
             with self._changed:
-                self._models = [message.averaged]  # in place of an earlier one
+                # In place of an earlier one of this sort.
+                self._models[message.averaged.is_limits] = message.averaged
             return Taken().encode()
         if isinstance(message, Ask):
             return self._answer_or_progress(message)
@@ -385,13 +386,13 @@ class Gateway:
                 told=self._epsilon_disclosed,  # the privacy loss so far, toward the host
             )
             models = self._models
-            self._models = []
+            self._models = {}
             self._changed.notify_all()
 
         self._settle_account()
         if not self._store.last_round():  # a model belongs to a round
             return
-        for averaged in models:
+        for averaged in models.values():
             self._driver.publish(averaged)
 
     def _settle_account(self) -> None:

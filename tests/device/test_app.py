@@ -17,6 +17,7 @@ from tern.app import App, Live
 from tern.client import Client
 from tern.compat import ticks_diff, ticks_ms
 from tern.ledger import LedgerError
+from tern.model import Model
 from tern.recorder import Recorder
 
 D = 4
@@ -43,8 +44,9 @@ def recorder_of(board, rows, d=D, least=1):
     return recorder
 
 
-def live_on(board, rows, d=D, least=1, model=None):
-    return Live(board, recorder_of(board, rows, d, least), model or FakeModel())
+def live_on(board, rows, d=D, least=1, model=None, limits=None):
+    recorder = recorder_of(board, rows, d, least)
+    return Live(board, recorder, model or FakeModel(), limits=limits)
 
 
 class FakeModel:
@@ -180,11 +182,10 @@ def test_hello_does_not_reveal_the_number_of_records():
         assert hello.heap == hello.records == 0, count
 
 
-def live_with_records(count=5, model=None, **options):
+def live_with_records(count=5, model=None, limits=None, **options):
     """A Live on a new board whose recorder holds this number of records of zeros."""
-    return live_on(
-        provision(scratch.folder(), **options), [array("h", bytes(10))] * count, model=model
-    )
+    board = provision(scratch.folder(), **options)
+    return live_on(board, [array("h", bytes(10))] * count, model=model, limits=limits)
 
 
 def test_an_earlier_round_does_not_change_the_model():
@@ -245,6 +246,49 @@ def test_a_model_for_the_client_or_the_fleet_has_no_answer():
         frame = memoryview(out)[:n]
         assert in_steps(live, frame) == ([], 0)  # no answer and no pause
         assert model.models[-1] == (bytes(frame), key)
+
+
+def limits_frame(key=bytes(32)):
+    """A MODEL frame with limits, for the whole fleet."""
+    out = bytearray(wire.MAX_FRAME)
+    n = host_frames.encode_model(
+        out, key, wire.FLEET, 3, wire.LIMITS, array("h", range(D)), wire.LIMITS_EXPONENT
+    )
+    return bytes(out[:n])
+
+
+def test_limits_go_to_the_limits_of_a_program_and_not_to_its_model():
+    model, limits = FakeModel(), FakeModel()
+    live = live_with_records(model=model, limits=limits)
+    frame = limits_frame()
+    assert in_steps(live, memoryview(frame)) == ([], 0)
+    assert limits.models == [(frame, None)]
+    assert model.models == []
+
+
+def test_a_program_without_limits_ignores_them():
+    model = FakeModel()
+    live = live_with_records(model=model)
+    assert in_steps(live, memoryview(limits_frame())) == ([], 0)
+    assert model.models == []
+
+
+def test_a_model_of_a_kind_that_nobody_knows_is_ignored():
+    # As an older library does with limits: its program keeps the model that it has.
+    folder = scratch.folder()
+    model = Model()
+    model.open(folder)
+    live = live_with_records(model=model)
+    out = bytearray(wire.MAX_FRAME)
+    n = host_frames.encode_model(out, key_of(7), 7, 3, wire.LOGISTIC, array("h", (1, 2, 3, 4)), -14)
+    in_steps(live, memoryview(out)[:n])
+    assert model.ready and model.round == 3
+
+    out[9] = 200  # the kind
+    out[5] = 9  # a later round
+    n = frames.seal(key_of(7), out, n - wire.TAG_BYTES)
+    assert in_steps(live, memoryview(out)[:n]) == ([], 0)
+    assert model.round == 3 and model.kind == wire.LOGISTIC
 
 
 def link_with(*given):

@@ -461,10 +461,11 @@ def test_a_link_drops_one_unwanted_frame_in_a_step():
 def test_a_link_passes_on_admitted_frames():
     for admitted in (None, wire.MODEL, 0x77):
         link, line = connected(admitted)
-        assert (b"fleet/model" in line.taken) == (admitted == wire.MODEL)
+        assert (b"fleet/model/#" in line.taken) == (admitted == wire.MODEL)
         for kind in (wire.MODEL, 0x77):
-            line.given += message(b"fleet/model", bytes((kind,)) + bytes(20))
-            assert (link.receive(0) is not None) == (kind == admitted)
+            for topic in (b"fleet/model", b"fleet/model/limits"):
+                line.given += message(topic, bytes((kind,)) + bytes(20))
+                assert (link.receive(0) is not None) == (kind == admitted)
 
 
 def test_a_link_waits_until_all_is_acknowledged():

@@ -31,6 +31,7 @@ from ternhost.privacy.sums import SumPlan
 from ternhost.privacy.sums import design as sum_design
 from ternhost.reach import fleet
 from ternhost.reach.broker.mosquitto import free_port
+from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.refusals import AllRefused
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
@@ -145,6 +146,20 @@ def test_gateways_get_the_model(host):
         for site in sites.values():
             assert messages.MODEL in [messages.kind_of(payload) for payload in site.asked]
     assert host.warnings == []
+
+
+def test_a_gateway_gives_its_devices_a_model_and_limits(host, monkeypatch):
+    published = []
+
+    def publish(driver, averaged):
+        published.append(averaged.model)
+
+    monkeypatch.setattr(BoardsDriver, "publish", publish)
+    with gateways(host.sites, BOARDS), host.driver() as driver:
+        host.round(driver, number=1, devices=list(range(201, 207)))
+        driver.publish(Averaged(wire.LINEAR, [1] * WEIGHTS, -14))
+        driver.publish(Averaged(wire.LIMITS, [1] * WEIGHTS, wire.LIMITS_EXPONENT))
+        wait_for(lambda: sorted(published) == [wire.LINEAR, wire.LIMITS])
 
 
 class Twice(NatsPost):

@@ -43,7 +43,7 @@ def test_a_node_of_a_cluster_has_its_files_in_a_directory(cluster, node):
 
 RIGHTS = {  # as subjects of NATS: "." for "/", and "*" for "+"
     "tern-host": {
-        "publish": ["farm.a.round", "farm.a.model", "farm.a.down.*"],
+        "publish": ["farm.a.round", "farm.a.model", "farm.a.model.limits", "farm.a.down.*"],
         "subscribe": ["farm.a.up.*", "farm.a.hello.*", "farm.a.site.*", "$MQTT.sub.*"],
     },
     "tern-watch": {
@@ -52,7 +52,13 @@ RIGHTS = {  # as subjects of NATS: "." for "/", and "*" for "+"
     },
     "00000007": {
         "publish": ["farm.a.up.00000007", "farm.a.hello.00000007"],
-        "subscribe": ["farm.a.down.00000007", "farm.a.round", "farm.a.model", "$MQTT.sub.*"],
+        "subscribe": [
+            "farm.a.down.00000007",
+            "farm.a.round",
+            "farm.a.model.>",
+            "farm.a.model",
+            "$MQTT.sub.*",
+        ],
     },
 }
 

@@ -76,7 +76,7 @@ def received(client, count):
 
 def test_host_and_board_may_subscribe_to_their_own_topics_alone(connect):
     of_host = ["tern/up/+", "tern/hello/+"]
-    of_board = ["tern/down/00000001", "tern/round", "tern/model"]
+    of_board = ["tern/down/00000001", "tern/round", "tern/model", "tern/model/#"]
     of_others = ["tern/down/00000002", "tern/up/+", "tern/#", "#"]
     of_nats = ["$MQTT/#", "$MQTT/sub/#", "$JS/#"]
 

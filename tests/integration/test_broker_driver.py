@@ -40,7 +40,7 @@ class Boards(MqttLink):
         super().__init__(Access("nowhere", 1, "host", "", None))
         self._each, self._too_soon = each, too_soon
         self._first = range(1, devices + 1, each)  # client of each board
-        self.announced, self.models = [], []
+        self.announced, self.models, self.limits = [], [], []
         self.asked = 0  # requests to single devices
         self.most_at_once = 0  # of these, to one board
         self._unanswered = Counter()  # by board
@@ -65,6 +65,9 @@ class Boards(MqttLink):
 
     def retain_model(self, frame):
         self.models.append(frame)
+
+    def retain_limits(self, frame):
+        self.limits.append(frame)
 
     def ask(self, board, frame):
         self.asked += 1
@@ -261,6 +264,7 @@ def rotate(directory):
 
 
 PUBLISHED = Averaged(wire.LOGISTIC, [5, -6], -14)
+PUBLISHED_LIMITS = Averaged(wire.LIMITS, [wire.NO_LIMIT, 700], wire.LIMITS_EXPONENT)
 
 
 def test_a_model_is_published_again_when_the_fleet_key_is_rotated(tmp_path):
@@ -277,3 +281,17 @@ def test_a_model_is_published_again_when_the_fleet_key_is_rotated(tmp_path):
 
         # `verified` checks the model with the key that is now the fleet's.
         assert verified(broker_driver, link.models[-1]) == (1, PUBLISHED.parameters)
+
+
+def test_limits_are_retained_beside_the_model_under_the_present_fleet_key(tmp_path):
+    link = Boards(3)
+    with driver(tmp_path, link, 3) as broker_driver:
+        ask(broker_driver, 1, (QUESTION, [1, 2, 3]))
+        broker_driver.publish(PUBLISHED)
+        broker_driver.publish(PUBLISHED_LIMITS)
+
+        rotate(tmp_path)
+        broker_driver.wait(1.0)
+
+        assert verified(broker_driver, link.models[-1]) == (1, PUBLISHED.parameters)
+        assert verified(broker_driver, link.limits[-1]) == (1, PUBLISHED_LIMITS.parameters)

@@ -100,6 +100,7 @@ TOPICS_OF_OTHERS = (
     "tern/hello/00000001",
     "tern/up/00000002/more",
     "tern/model",
+    "tern/model/limits",
     "other",
 )
 

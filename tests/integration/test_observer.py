@@ -46,7 +46,9 @@ def test_an_observer_does_not_end_the_connection_of_the_host(running, access, bo
         host.arrived()  # raises an error without a connection
 
 
-@pytest.mark.parametrize("topic", ["tern/round", "tern/model", f"tern/down/{mqtt.name(7)}"])
+@pytest.mark.parametrize(
+    "topic", ["tern/round", "tern/model", "tern/model/limits", f"tern/down/{mqtt.name(7)}"]
+)
 def test_an_observer_can_send_nothing_to_a_board(access, board, topic):
     board.subscribe(topic)
     with closing(client_of(access)) as client:

@@ -135,6 +135,7 @@ def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged)
     bridged.host.publish("tern/round", b"round", retain=True)
     assert bridged.heard("tern/round", board) == b"round"
     bridged.host.publish("tern/model", b"model", retain=True)
+    bridged.host.publish("tern/model/limits", b"limits", retain=True)
 
     # Who connects later gets what is retained.
     bridged.host = bridged.connect_host()  # replaces the first connection
@@ -142,6 +143,7 @@ def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged)
     late_board = bridged.board(2)
     assert is_retained(late_board, "tern/round"), "at its site"
     wait_for(lambda: is_retained(late_board, "tern/model"))
+    wait_for(lambda: is_retained(late_board, "tern/model/limits"))
 
     board.close()
     assert bridged.heard("tern/hello/00000001") == b"", "its will"
@@ -191,6 +193,7 @@ def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
 OTHERS_TOPICS = (
     "tern/round",
     "tern/model",
+    "tern/model/limits",
     "tern/down/00000001",
     "tern/down/00000009",
     "tern/up/00000009",

@@ -23,6 +23,8 @@ CARD = bytes.fromhex(
 )  # decoders of frames do not decode it
 SUM = b"\x16\0"  # nor this one, whose shape counts
 ERR_FRAME, ERR_TAG = 1, 2
+LIMITS = 255  # in place of the kind of a model
+NO_LIMIT = 32767
 IDS = (1, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)  # where a 31-bit small integer ends
 
 
@@ -351,12 +353,16 @@ def model_vectors():
     model["parameters"] = many(4)
     softmax = dict(model, model=4, classes=8, d=128, parameters=many(1024))
     ends = dict(model, device=1, round=2**30 - 1, model=1, exponent=-30, d=1, parameters=[5])
+    limits = dict(model, model=LIMITS, parameters=[NO_LIMIT, 16384, 0, -16384])
     good = (
         ("logistic", model),
         ("softmax", softmax),
         ("of one client", dict(model, device=7)),
         ("the ends of fields", ends),
         ("128 classes", dict(softmax, round=1, exponent=-12, classes=128, d=8)),
+        ("limits", limits),
+        ("limits of the most features", dict(limits, d=128, parameters=list(range(128)))),
+        ("limits of one feature", dict(limits, device=7, d=1, parameters=[-32768])),
     )
     tests = [
         frame_case("model", comment, sealed(KEY, model_body(f)), KEY, **f) for comment, f in good
@@ -382,6 +388,19 @@ def model_vectors():
             bad_frame("model", comment, sealed(KEY, model_body(dict(model, **change))), KEY)
         )
     tests.append(bad_frame("model", "another key", sealed(KEY_B, model_body(model)), KEY, ERR_TAG))
+    for comment, change in (
+        ("limits of another exponent", {"exponent": -13}),
+        ("limits of two classes", {"classes": 2, "d": 2}),
+        ("limits of no class", {"classes": 0}),
+        ("limits of no feature", {"d": 0, "parameters": []}),
+        ("limits of 129 features", {"d": 129, "parameters": [0] * 129}),
+        ("a limit too few", {"parameters": [0] * 3}),
+        ("a limit too many", {"parameters": [0] * 5}),
+        ("the number before that of limits", {"model": LIMITS - 1}),
+    ):
+        tests.append(
+            bad_frame("model", comment, sealed(KEY, model_body(dict(limits, **change))), KEY)
+        )
     return tests
 
 

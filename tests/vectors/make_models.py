@@ -1,4 +1,6 @@
-"""Compute the expected predictions of shared_specs/vectors/models.json, for the inputs in it.
+"""Compute the expected predictions and unusual features of shared_specs/vectors/models.json.
+
+Its inputs are in the file already.
 
     PYTHONPATH=tests python tests/vectors/make_models.py
 
@@ -38,8 +40,20 @@ def predicted(case):
     return {"scores": scores, "predictions": labels, "probabilities": likely}
 
 
+def unusual(case):
+    """For each row, the first feature above its limit; -1 if none is."""
+    found = []
+    for row in case["rows"]:
+        above = [j for j, limit in enumerate(case["limits"]) if row[j] > limit]
+        found.append(above[0] if above else -1)
+    return {"unusual": found}
+
+
 def main():
-    write(VECTORS / "models.json", **computed("models.json", predictions=predicted))
+    write(
+        VECTORS / "models.json",
+        **computed("models.json", predictions=predicted, limits=unusual),
+    )
 
 
 if __name__ == "__main__":

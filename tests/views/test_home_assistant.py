@@ -149,6 +149,7 @@ TOPICS = (
     "farm/a/up/home-assistant",
     "farm/a/down/00000001",
     "farm/a/model",
+    "farm/a/model/limits",
     "farm/a/site/lab",
 )
 

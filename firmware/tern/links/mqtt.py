@@ -22,7 +22,7 @@ from tern.tcp import Connection, client_context
 CONFIG = "mqtt.json"  # among the files of a board
 
 ROUND = "%s/round"  # down, retained: what the whole fleet is asked
-MODEL = "%s/model"  # down, retained: the model that the fleet has learned
+MODEL = "%s/model/#"  # down, retained: the learned model, and limits in model/limits
 DOWN = "%s/down/%s"  # down: what this board is asked
 UP = "%s/up/%s"  # up: its reports and errors
 HELLO = "%s/hello/%s"  # up, retained: its hello, empty once it is gone

@@ -53,12 +53,20 @@ class Averaged:
 
     model: its kind, as in wire.py: LINEAR, LOGISTIC, SVM or SOFTMAX. parameters: classes x d int16
     mantissas of 2**exponent, with one class unless it is a softmax model.
+
+    LIMITS is a kind, too. Then the parameters are the values above which the d features of a record
+    are unusual (learn/limits.py makes them).
     """
 
     model: int
     parameters: Sequence[int]
     exponent: int
     classes: int = 1
+
+    @property
+    def is_limits(self) -> bool:
+        """Whether these are limits of features, and not the weights of a model."""
+        return self.model == wire.LIMITS
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:

@@ -128,7 +128,7 @@ class RoundKeeper:
         """Let a round end soon with the reports that have come so far. Safe in any thread."""
 
     def keep_model(self, averaged: Averaged) -> None:
-        """Store the averaged model of a run for devices that connect later."""
+        """Store the averaged model or the limits of a run for devices that connect later."""
 
 
 class Driver(ABC):
@@ -213,7 +213,10 @@ class Driver(ABC):
         self.keeper.abandon(number)
 
     def publish(self, averaged: Averaged) -> None:
-        """Store the averaged model of a run, and send it to the devices, which do not answer it."""
+        """Store the averaged model or the limits of a run, and send them to the devices.
+
+        Devices do not answer them.
+        """
         self.keeper.keep_model(averaged)
 
     def wait(self, seconds: float) -> None:

@@ -124,6 +124,7 @@ class DeviceModel:
         """
         try:
             fields = decode_model(frame, key)
+            frames.require(fields[2] != wire.LIMITS, "it has limits of features")
         except frames.FrameError as error:
             raise UsageError(f"this is not a model under this key: {error}") from error
         _device, number, model, exponent, classes, parameters = fields

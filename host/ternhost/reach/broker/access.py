@@ -40,6 +40,9 @@ def check_prefix(prefix: str) -> None:
         raise UsageError(f"topics cannot begin with {prefix!r}", hint)
 
 
+TO_ALL_BOARDS = "round model model/limits"  # the topics of what the host sends to every board
+
+
 @dataclass(frozen=True)
 class Rights:
     """The topics that a user of a broker may write and read.
@@ -86,7 +89,7 @@ def board_rights(prefix: str) -> Rights:
     The right to write its HELLO is for its will, too, with which the broker removes the HELLO when
     the connection is lost.
     """
-    return Rights.below(prefix, write="up/%u hello/%u", read="down/%u round model")
+    return Rights.below(prefix, write="up/%u hello/%u", read="down/%u round model/#")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,15 @@ from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import for_boards, guests, kinds, mosquitto_files, sites
-from ternhost.reach.broker.access import CONFIG, HOST, OBSERVER, Access, Rights, check_prefix
+from ternhost.reach.broker.access import (
+    CONFIG,
+    HOST,
+    OBSERVER,
+    TO_ALL_BOARDS,
+    Access,
+    Rights,
+    check_prefix,
+)
 from ternhost.reach.broker.guests import NO_CHANGES, GuestPrefixes
 from ternhost.reach.broker.kinds import KINDS, BrokerKind, BrokerUsers
 from ternhost.reach.broker.sites import BrokerSite
@@ -171,7 +179,9 @@ def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
     say how each user reaches it.
     """
     # The host writes what goes down to boards, and reads what comes up from them.
-    host_rights = Rights.below(host.prefix, write="round model down/+", read="up/+ hello/+ site/+")
+    host_rights = Rights.below(
+        host.prefix, write=f"{TO_ALL_BOARDS} down/+", read="up/+ hello/+ site/+"
+    )
     # Observers see which boards are there, and nothing else. At a Mosquitto, each user may write the
     # HELLO of its own name; the name of observers is no board's.
     observer = Access.load(directory / OBSERVER)
@@ -179,7 +189,7 @@ def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
         host.prefix,
         write=f"hello/{OBSERVER_USER}",
         read="hello/+",
-        denied="round model down/+ up/+",
+        denied=f"{TO_ALL_BOARDS} down/+ up/+",
     )
     return {host: host_rights, observer: observer_rights, **guests.rights(directory)}
 

@@ -503,23 +503,28 @@ class BrokerDriver(Driver):
             self.link.announce(b"")
         if not kept_model.kept(self._store):
             self.link.retain_model(b"")
+        if not kept_model.kept_limits(self._store):
+            self.link.retain_limits(b"")
 
-    # The model
+    # The model, and limits
 
     def publish(self, averaged: Averaged) -> None:
-        """Store the averaged model of a run, and have the broker retain it for the boards."""
+        """Store the averaged model or the limits of a run; the broker retains them for the boards."""
         self._reload_keys()
         super().publish(averaged)
         self._retain_model()
 
     def _retain_model(self) -> None:
-        """Have the broker retain the model in the store, or none if there is none.
+        """Have the broker retain the model and the limits in the store, or nothing in their place.
 
-        It is sealed with the present fleet key. What the broker retained so far may be sealed with
-        an earlier one, which a revoked device knows.
+        They are sealed with the present fleet key. What the broker retained so far may be sealed
+        with an earlier one, which a revoked device knows.
         """
-        model = kept_model.kept(self._store)
-        if model:
-            self.link.retain_model(self.fleet.key.seal(model))
-        else:
-            self.link.retain_model(b"")
+        self.link.retain_model(self._sealed(kept_model.kept(self._store)))
+        self.link.retain_limits(self._sealed(kept_model.kept_limits(self._store)))
+
+    def _sealed(self, frame: bytes) -> bytes:
+        """Return a frame of the store with the tag of the present fleet key; b"" for no frame."""
+        if not frame:
+            return b""
+        return self.fleet.key.seal(frame)

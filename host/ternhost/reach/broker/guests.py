@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from ternhost.errors import UsageError
 from ternhost.extensions import EXTENSIONS
-from ternhost.reach.broker.access import HOST, Access, Rights, check_prefix
+from ternhost.reach.broker.access import HOST, TO_ALL_BOARDS, Access, Rights, check_prefix
 
 # The topics of messages between boards, host and sites, after the prefix of the fleet.
-_MESSAGES = "round model down/+ up/+ hello/+ site/+"
+_MESSAGES = f"{TO_ALL_BOARDS} down/+ up/+ hello/+ site/+"
 
 GuestPrefixes = Mapping[str, str | None]
 """Which guests to let in or out: by the name of a guest, the prefix of its own topics, or None for one

@@ -25,6 +25,7 @@ from ternhost.reach.broker.sites import Ids
 
 # Topics with retained messages; the first placeholder is the prefix of the fleet.
 MODEL = "%s/model"  # to boards: the averaged model
+LIMITS = "%s/model/limits"  # to boards: above which values of features are unusual
 SITE = "%s/site/%s"  # to the host: whether a site's broker is connected to this one
 
 _KEEP_ALIVE = 30  # seconds
@@ -294,6 +295,10 @@ class MqttLink:
         An empty frame removes what the broker has retained.
         """
         self.publish(MODEL % self.access.prefix, frame, retain=True)
+
+    def retain_limits(self, frame: bytes) -> None:
+        """Have the broker retain the limits of features, as `retain_model` does with the model."""
+        self.publish(LIMITS % self.access.prefix, frame, retain=True)
 
     def ask(self, board: str, frame: bytes) -> None:
         """Send a frame to one board. board: its name."""

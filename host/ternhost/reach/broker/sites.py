@@ -97,7 +97,7 @@ class BrokerSite:
         if not self.bridge:
             return ""
         # The broker writes whether it is connected, and reads what the host sends to all boards.
-        rights = Rights.below(prefix, write=f"site/{self.name}", read="round model")
+        rights = Rights.below(prefix, write=f"site/{self.name}", read="round model/#")
         section = f"user {self.user}\n{rights.lines()}"
 
         any_board = "+"  # the wildcard of MQTT

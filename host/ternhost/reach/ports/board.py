@@ -150,7 +150,7 @@ class BoardOnPort:
     # The model
 
     def send_model(self, model: bytes, key: bytes | None) -> None:
-        """Send the averaged model of a run to the board, which does not answer.
+        """Send the averaged model or the limits of a run to the board, which does not answer.
 
         model: the frame MODEL without its authentication tag. key: the key of the board's first
         client, with which the tag is made. Without one of them, nothing is sent.

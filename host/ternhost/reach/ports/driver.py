@@ -166,21 +166,24 @@ class BoardsDriver(Driver):
         """The ids of all devices on the boards that were there at the start."""
         return sorted(self._board_of)
 
-    # The model
+    # The model, and limits
 
     def publish(self, averaged: Averaged) -> None:
-        """Store the averaged model of a run, and send it to each connected board."""
+        """Store the averaged model or the limits of a run, and send them to each connected board."""
         super().publish(averaged)
         for board in self.boards:
             self._send_model(board)
 
     def _send_model(self, board: BoardOnPort) -> None:
-        """Send a board the model in the store, if there is one, with the key of its first client."""
+        """Send a board the model and the limits in the store, if there are any.
+
+        They are sealed with the key of its first client.
+        """
         first = board.clients.start
-        model = kept_model.kept(self._store)
-        if model:
-            frame = kept_model.for_device(model, first)
-            board.send_model(frame, self.aggregator.key(first))
+        for kept in (kept_model.kept(self._store), kept_model.kept_limits(self._store)):
+            if kept:
+                frame = kept_model.for_device(kept, first)
+                board.send_model(frame, self.aggregator.key(first))
 
     def _wait_for_models(self) -> None:
         """Wait at the end until all boards have received the model; warn of those that may not."""
