@@ -9,6 +9,7 @@ from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import sampler_walk
@@ -16,9 +17,11 @@ from branches import walk
 from designing import shipped_card
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec import arithmetic as spec
 from streams import Replay, uniform
 
 from tern import card as cards
+from tern import collect, wire
 from tern.card import CardError, T
 from tern.fixed import ONE
 from tern.sampler import sample, sample_categories
@@ -124,6 +127,51 @@ def test_from_each_window_start_symbols_are_drawn_with_their_distribution():
             return out[0]
 
         assert sampler_walk.outputs(card, 0, draw) == certify.at_knot(card, start)
+
+
+def drawn_for_number(card, exponent, number, hashed):
+    """The exact distribution of what a device with this number reports about its bin."""
+    request = SimpleNamespace(
+        model=wire.CATEGORIES, range=hashed, exponent=exponent, round=1, d=1, asked=[1], k=1
+    )
+    answerer = collect.Answerer(request)
+    assert answerer.cost(card) == card.epsilon
+
+    def read(index, row):
+        row[0] = number
+
+    client = SimpleNamespace(device=7, start=0, records=1)
+    values = answerer.values(client, SimpleNamespace(read=read), card)
+    out = array("H", (0,))
+
+    def draw(stream):
+        answerer.draw(card, stream, values, out, 1)
+        return out[0]
+
+    return sampler_walk.outputs(card, 0, draw)
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 12])
+def test_a_report_about_the_bin_of_any_number_keeps_the_epsilon_of_the_card(exponent, hashed):
+    """The device's own code is enumerated for numbers at the borders of bins and beyond -1 and 1,
+    from the number to the symbol. The card has as many symbols as 4 bins; other numbers of bins are
+    clipped or hashed to them.
+    """
+    # Its thresholds are decided by a byte, so that there are few branches.
+    card = cards.decode(base.window(4, 1, 160 * SMALL))
+    borders = range(-ONE, ONE + 1, ONE // 2)
+    numbers = {-32768, 32767}.union(*({at - 1, at, at + 1} for at in borders))
+    laws = {}
+    for number in sorted(numbers):
+        features = [number]
+        (symbol,) = spec.collected(
+            wire.CATEGORIES, [1], features, hashed, card.symbols, device=7, number=1, e=exponent
+        )
+        laws[number] = drawn_for_number(card, exponent, number, hashed)
+        assert laws[number] == certify.at_knot(card, symbol)
+
+    assert sampler_walk.ratio_of(list(laws.values())) <= exp_decimal(card.epsilon)
 
 
 def test_the_enumeration_detects_a_wrong_sampler():

@@ -181,6 +181,7 @@ DUCHI = card_of("duchi")
 # training moves the weight beyond tau, where it is cut off.
 GRADIENT = Question(DUCHI, model=wire.LINEAR, exponent=-30)
 CATEGORY = Question(card_of("grr", levels=4), model=wire.CATEGORIES)
+BIN = Question(card_of("grr", levels=4), model=wire.CATEGORIES, exponent=2)  # of 2**2 bins
 MOVE = Question(DUCHI, model=wire.LOCAL + wire.LINEAR, exponent=-14, local=(1, 0, 1))
 
 
@@ -189,9 +190,10 @@ MOVE = Question(DUCHI, model=wire.LOCAL + wire.LINEAR, exponent=-14, local=(1, 0
     [
         (GRADIENT, [ONE, -ONE], [ONE, ONE]),
         (CATEGORY, [0, 0], [3, 0]),
+        (BIN, LOW, HIGH),
         (MOVE, [ONE, -ONE], [ONE, ONE]),
     ],
-    ids=["gradient", "category", "move of a weight"],
+    ids=["gradient", "category", "bin of a number", "move of a weight"],
 )
 def test_answers_about_a_replaced_record_are_told_apart_as_well_as_the_card_says(
     question, record, replaced

@@ -1,7 +1,7 @@
 """Given the key and the random bytes of a board, a simulated device sends the board's reports.
 
-The vectors of whole rounds, rounds.json, say what a board with many records sends. Device tests
-require it of every instruction set.
+The vectors of whole rounds, rounds.json, say what a board sends that is asked about all of its many
+records, or about bins of numbers. Device tests require it of every instruction set.
 """
 
 import hashlib
@@ -23,10 +23,11 @@ from ternhost.reach.simulated import driver as simulated
 
 VECTORS = Path(__file__).parents[2] / "shared_specs/vectors/rounds.json"
 DEVICE = 7
-OF_MANY_RECORDS = [
+ABOUT = ("gradients of all of", "bins of numbers")
+ROUNDS = [
     case
     for case in json.loads(VECTORS.read_text())["rounds"]
-    if "gradients of all of" in case["comment"]
+    if any(subject in case["comment"] for subject in ABOUT)
 ]
 
 
@@ -41,16 +42,19 @@ def simulated_symbols(records, request, digest, lanes, monkeypatch):
     """The report of a simulated device that holds these records.
 
     The board's randomness takes the place of the simulation's: lanes of its random bytes, and the
-    digest of the question, which chooses coordinates and turns the vector of a projection.
+    digest of the question, which chooses coordinates and turns the vector of a projection. So does
+    its id, by which it hashes categories.
     """
     question = question_of(request)
     digests = np.frombuffer(digest, np.uint8).reshape(1, 32)
     chosen = batches.choose(digests, values_of(question), question.k)
     holdings = Holdings(records, np.arange(len(records)), per_client=len(records))
     fleet = simulated.SimulatedDriver(holdings, clients=1, individual=True)
+    hashes = vectorised.hashes([DEVICE], request.round)
     with monkeypatch.context() as patch:
         patch.setattr(simulated, "RandomLanes", lambda bits, count: lanes)
         patch.setattr(vectorised, "choose", lambda lanes, d, k: chosen)
+        patch.setattr(vectorised, "hashes", lambda devices, number: hashes)
         patch.setattr(
             vectorised.projection,
             "random_signs",
@@ -60,8 +64,8 @@ def simulated_symbols(records, request, digest, lanes, monkeypatch):
     return cohort.answers.symbols.tolist()
 
 
-@pytest.mark.parametrize("case", OF_MANY_RECORDS, ids=lambda case: case["comment"])
-def test_a_simulated_device_sends_the_reports_of_a_board_with_many_records(case, monkeypatch):
+@pytest.mark.parametrize("case", ROUNDS, ids=lambda case: case["comment"])
+def test_a_simulated_device_sends_the_reports_of_a_board(case, monkeypatch):
     records = records_of(case)
     start, *steps = case["steps"]
     random_bytes = np.frombuffer(bytes.fromhex(start["start"]), np.uint8).reshape(1, -1)
