@@ -9,8 +9,9 @@ from simulating import PEOPLE, begin, finished, fleet_of, rounds
 from tern import wire
 from ternhost import datasets
 from ternhost.datasets import Table
-from ternhost.errors import UsageError
+from ternhost.errors import USAGE, UsageError
 from ternhost.learn import collect, estimate
+from ternhost.learn.attribute_results import unit_of
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Options, Values
 from ternhost.learn.designs import K_RULES
@@ -243,3 +244,63 @@ def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):
     assert result["protects"] == "one run of 10 consecutive records of a device"
     assert result["epsilon_paid"] <= 2
     assert result["frequency_squared_error"] < 0.01
+
+
+# Records that only the devices know
+
+COLUMNS = """
+[columns.temperature]
+low = -5
+high = 12.5
+unit = "C"
+[columns.weather]
+categories = ["rain", "sun", "snow"]
+[columns.late]
+categories = ["no", "yes"]
+"""
+
+
+@pytest.fixture
+def schema(here):
+    """Write a schema without a table, and return its name: `schema(label)`."""
+
+    def write(label):
+        (here / "my.toml").write_text(f'label = "{label}"\n{COLUMNS}' if label else COLUMNS)
+        return "my.toml"
+
+    return write
+
+
+def test_without_a_label_the_columns_of_a_schema_are_the_attributes(schema):
+    table, before = collect.load(schema(""), gives_records=False)
+    assert before == 0, "programs put no constant into records to collect from"
+    assert table.numeric_names == ("temperature",)
+    assert table.categorical_names == ("weather", "late")
+    assert table.categories == (("rain", "sun", "snow"), ("no", "yes"))
+
+
+def test_with_a_label_the_features_of_a_schema_are_the_attributes(schema):
+    table, before = collect.load(schema("late"), gives_records=False)
+    assert before == 1, "the constant"
+    assert table.numeric_names == ("temperature", "weather=rain", "weather=sun")
+    assert table.categorical_names == ()
+
+
+def test_attributes_of_a_schema_have_its_units(schema):
+    table, _ = collect.load(schema("late"), gives_records=False)
+    assert unit_of("temperature", table) == {"low": -5, "high": 12.5, "unit": "C"}
+
+
+def test_the_attributes_of_unnamed_records_are_numbered(here):
+    table, before = collect.load("devices:3", gives_records=False)
+    assert (table.numeric_names, before) == (("feature 1", "feature 2"), 1)
+
+
+@pytest.mark.parametrize("data", ["devices:1", "devices:many", "no.toml"])
+def test_records_without_an_attribute_are_refused(here, data):
+    with pytest.raises(UsageError):
+        collect.load(data, gives_records=False)
+
+
+def test_clients_that_are_given_records_need_a_data_set(tern):
+    tern("collect", "--data", "devices:3", "--fleet", "simulated:9", code=USAGE)

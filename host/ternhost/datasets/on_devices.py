@@ -4,11 +4,15 @@ The text is `devices:FEATURES`, `devices:FEATURES:CLASSES` or the name of a sche
 Any other text is the name of a data set (`datasets.load`).
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+import numpy as np
 
 from tern.wire import MAX_DIMENSION
 from ternhost.datasets import in_memory
-from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS
+from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS, ColumnUnit, Table
+from ternhost.datasets.columns import Categorical, Numeric
 from ternhost.datasets.schema import SUFFIX, Schema
 from ternhost.errors import UsageError
 from ternhost.text import whole_number
@@ -54,6 +58,57 @@ def parse(data: str) -> DeviceRecords | None:
     if classes is not None:
         task = MULTICLASS
     return DeviceRecords(features, classes, task)
+
+
+def attributes(data: str) -> tuple[Table, int] | None:
+    """Return the attributes that devices can report of records which only they know.
+
+    The result is a table without rows, and the number of features that come before the attributes
+    in a record: 1 for the constant, or 0. It is None for the name of a data set. A program makes
+    records to collect from by a schema without a label; then there may be categories. All other
+    features are numbers.
+
+    data: a value of --data. Raises UsageError, also if there is no attribute.
+    """
+    known = parse(data)
+    if known is None:
+        return None
+    units: tuple[ColumnUnit | None, ...] = ()
+    if data.lower().endswith(SUFFIX):
+        schema = Schema.read(data)
+        if not schema.label:
+            return _to_collect_from(data, schema), 0
+        units = tuple(column.column_unit for column in schema.features)
+    names = known.feature_names[1:]
+    if not names:
+        names = tuple(f"feature {number}" for number in range(1, known.features))
+    if not names:
+        raise UsageError(f"--data {data} has no feature beside the constant", _HINT)
+    nobody_knows = np.zeros((0, len(names)), np.int16)
+    return Table(data, names, nobody_knows, units=_known(units)), 1
+
+
+def _to_collect_from(data: str, schema: Schema) -> Table:
+    """Return the columns of a schema without a label, as a table without rows."""
+    numeric = [column for column in schema.columns if isinstance(column, Numeric)]
+    categorical = [column for column in schema.columns if isinstance(column, Categorical)]
+    codes = None
+    if categorical:
+        codes = np.zeros((0, len(categorical)), np.int16)
+    return Table(
+        name=data,
+        numeric_names=tuple(column.name for column in numeric),
+        numeric=np.zeros((0, len(numeric)), np.int16),
+        categorical_names=tuple(column.name for column in categorical),
+        codes=codes,
+        categories=tuple(column.categories for column in categorical),
+        units=_known([column.column_unit for column in numeric]),
+    )
+
+
+def _known(units: Iterable[ColumnUnit | None]) -> tuple[ColumnUnit, ...]:
+    """Return the units of the columns that have one."""
+    return tuple(unit for unit in units if unit is not None)
 
 
 def _of_schema(schema: Schema) -> DeviceRecords:

@@ -20,7 +20,7 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, Counts, RoundResult
-from ternhost.datasets import EVERYTHING, Floats, Holdings, Selection, Table
+from ternhost.datasets import EVERYTHING, Floats, Holdings, Selection, Table, on_devices
 from ternhost.datasets.base import CONSTANT, MULTICLASS
 from ternhost.errors import UsageError
 from ternhost.learn import attributes, estimate
@@ -95,13 +95,23 @@ def load(
     feature 1, with which models have their intercept.
 
     name: the name of the data set, NAME:PATH for one that is read from a file, or a table of the
-        user's own.
+        user's own. Or a schema such as my.toml, or `devices:FEATURES`: then only the devices know
+        their records, and the table has no rows.
     selection: as of `datasets.load`.
     gives_records: whether tern gives the clients their records. Then they can report every column
         of a table of the user's own; boards that hold records for training report the features.
     Also returns how many features come before the attributes in the records of boards that were
     filled by `tern board up --data`: 1 for the constant, or 0. Raises UsageError.
     """
+    known_to_devices = on_devices.attributes(name)
+    if known_to_devices is not None:
+        if gives_records:
+            raise UsageError(
+                f"--data {name} is for devices with records of their own, and these are given theirs",
+                "name a data set, or a fleet of boards: port:... or mqtt:...",
+            )
+        return known_to_devices
+
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
         selection.require_no_columns(name)
