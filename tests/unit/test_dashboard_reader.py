@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from sample_store import reports_of
 
+from tern import card as cards
 from tern import wire
-from ternhost.count.questions import Question, round_body
+from ternhost.count.questions import Question, decode_body, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound, Tally
 from ternhost.errors import StorageError
 from ternhost.privacy import mechanisms
@@ -62,9 +63,10 @@ def reports(store, number, first, last):
     store.add_reports(reports_of(number, [(device, b"\1") for device in range(first, last + 1)]))
 
 
-def end(store, number, **figures):
+def end(store, number, body=BODY, **figures):
     """End a round whose reports have `number` times each symbol of each coordinate."""
-    tally = Tally(BODY, DEVICES, REPORTS_OF_A_ROUND, np.full((4, CARD.symbols), number))
+    symbols = cards.decode(decode_body(body).card).symbols
+    tally = Tally(body, DEVICES, REPORTS_OF_A_ROUND, np.full((4, symbols), number))
     entry = {"round": number, "asked": DEVICES, "reports": REPORTS_OF_A_ROUND, "refusals": 0}
     state = {**STATE, "rounds": number, "reports": REPORTS_OF_A_ROUND * number}
     ended = EndedRound(number, "complete", {**entry, **figures}, tallies=[tally], began=5.0)
@@ -91,6 +93,21 @@ def test_a_snapshot_has_the_figures_of_a_round_that_has_ended(store):
     (tally,) = now.tallies
     # Round 1 has counted each symbol once in each of the four coordinates of a report.
     assert tally.symbols == (4 * 1,) * CARD.symbols
+
+
+GRR = bytes(mechanisms.design("grr", epsilon_micro=2_000_000, levels=4).card)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "hashed", "what"),
+    [(0, 0, "category"), (0, 1, "hash"), (2, 0, "bin"), (6, 1, "hash")],
+)
+def test_a_snapshot_says_what_symbols_of_attributes_stand_for(store, exponent, hashed, what):
+    question = Question(wire.CATEGORIES, [1, 1, 1, 1], exponent, GRR, 1, range=hashed)
+    a_round(store, 1)
+    end(store, 1, body=round_body(1, question))
+    (tally,) = snapshot(store).tallies
+    assert tally.what == what
 
 
 def test_a_snapshot_has_the_open_round(store):

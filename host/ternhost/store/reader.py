@@ -554,8 +554,9 @@ def _meaning_of_symbols(request: frames.Round) -> str:
     # With more than one class, a device counts its categories and reports noisy sums.
     reports_a_category = request.model == wire.CATEGORIES and request.classes == 1
     if reports_a_category:
-        is_hashed = request.range != 0
-        return views.HASH if is_hashed else views.CATEGORY
+        if request.range:  # the device hashes its category, or its bin
+            return views.HASH
+        return views.BIN if request.exponent else views.CATEGORY
     reports_a_label = request.model == wire.SOFTMAX and request.k == 1
     if reports_a_label:
         return views.LABEL

@@ -10,7 +10,8 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
 # What a symbol of a report can stand for.
-VALUE, LABEL, CATEGORY, HASH, DIRECTION = "value", "label", "category", "hash", "direction"
+VALUE, LABEL, DIRECTION = "value", "label", "direction"
+CATEGORY, BIN, HASH = "category", "bin", "hash"  # of an attribute
 # A run is called silent only this many seconds after it should have written something: rounds of
 # simulated clients and their evaluation take time.
 PATIENCE = 300.0
