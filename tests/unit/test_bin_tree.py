@@ -154,6 +154,30 @@ def test_sums_of_records_give_quantiles_without_knowing_how_many_records_there_a
     assert distribution.quantile(0.4).value == pytest.approx(-0.5, abs=0.01)
 
 
+def test_intervals_of_shares_hold_where_the_number_of_records_is_an_estimate():
+    """The number is 1,000, with a standard error of 150: intervals that take it for exact hold in
+    few runs.
+    """
+    counts, rng = 1_000 * SHARES, np.random.default_rng(3)
+    true = np.cumsum(SHARES)[:-1]
+    are_inside = []
+    for _ in range(400):
+        levels = []
+        for totals, error in ((counts.reshape(4, 4).sum(axis=1), 80.0), (counts, 80.0)):
+            levels.append(SummedLevel(totals + rng.normal(0, error, len(totals)), error))
+        distribution = Distribution(levels, whole=None)
+        shares = distribution.shares(distribution.cumulative)
+        are_inside.append((shares.low[:-1] <= true) & (true <= shares.high[:-1]))
+    coverage = np.mean(are_inside, axis=0)
+    assert (coverage > 0.92).all()
+    assert np.mean(coverage) < 0.97
+
+
+def test_a_quantile_of_perhaps_no_records_may_be_anywhere():
+    distribution = Distribution([SummedLevel(np.array([30.0, 20, 10, 5]), 40.0)], whole=None)
+    assert (distribution.quantile(0.5).low, distribution.quantile(0.5).high) == (-1, 1)
+
+
 def test_noise_of_sums_is_known():
     distribution = Distribution([SummedLevel(np.full(4, 100.0), 3.0)], whole=None)
     assert distribution.histogram(4).errors == pytest.approx(np.full(4, 3.0))

@@ -22,7 +22,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.learn.estimate import CONFIDENCE, QUANTILE, CategoryReports, frequency_law
+from ternhost.learn.estimate import (
+    CONFIDENCE,
+    QUANTILE,
+    CategoryReports,
+    Uncertain,
+    fieller,
+    frequency_law,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -144,11 +151,20 @@ class Linear(NamedTuple):
 
     values: Floats  # m
     covariance: Floats  # m x m
+    with_total: Floats  # covariance with what all bins have together (m)
 
     @property
     def errors(self) -> Floats:
         """The standard errors (m)."""
         return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0)))
+
+
+class Shares(NamedTuple):
+    """Shares of the total, not clipped, and their 95 % intervals, which are cut to [0, 1]."""
+
+    values: Floats  # m
+    low: Floats  # m
+    high: Floats  # m
 
 
 class Distribution:
@@ -204,13 +220,33 @@ class Distribution:
         """What all bins have together."""
         return float(self.values.sum())
 
+    @cached_property
+    def total_error(self) -> float:
+        """The standard error of the total; 0, but for rounding, if the total is known."""
+        total = self.linear(np.ones((1, self.bins)))
+        return float(total.errors[0])
+
     def linear(self, functions: Floats) -> Linear:
         """Estimate linear functions of the values of the finest bins (m x bins)."""
-        covariance = np.zeros((len(functions), len(functions)))
+        with_total = np.vstack([functions, np.ones(self.bins)])
+        covariance = np.zeros((len(with_total), len(with_total)))
         for level, of_level in zip(self.levels, self.coefficients, strict=True):
             shares = self._likely_shares.reshape(len(level.values), -1).sum(axis=1)
-            covariance += level.covariance(functions @ of_level, shares)
-        return Linear(functions @ self.values, covariance)
+            covariance += level.covariance(with_total @ of_level, shares)
+        return Linear(functions @ self.values, covariance[:-1, :-1], covariance[:-1, -1])
+
+    def shares(self, estimated: Linear) -> Shares:
+        """Return estimates as shares of the total, which may itself be an estimate.
+
+        A share may be anything if the total may be 0.
+        """
+        total = Uncertain(self.total, self.total_error)
+        low, high = np.zeros(len(estimated.values)), np.ones(len(estimated.values))
+        for i, (value, error) in enumerate(zip(estimated.values, estimated.errors, strict=True)):
+            interval = fieller(Uncertain(value, error), total, estimated.with_total[i])
+            if interval is not None:
+                low[i], high[i] = np.clip(interval, 0, 1)
+        return Shares(estimated.values / self.total, low, high)
 
     @cached_property
     def _likely_shares(self) -> Floats:
@@ -252,6 +288,8 @@ class Distribution:
         curve that never falls, and the quantile is where this passes 0. The interval has all
         numbers where the curve may be 0, by its error.
         """
+        if self.total <= QUANTILE * self.total_error:  # there may be no number at all
+            return Quantile(0.0, -1.0, 1.0)
         start, end = -share * self.total, (1 - share) * self.total
         functions: Floats = _up_to_each(self.bins)[:-1] - share  # of the edges between bins
         excess = self.linear(functions)
