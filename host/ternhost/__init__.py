@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from ternhost.api.cards import Card, Verdict, design, list_cards
     from ternhost.api.data import Data, describe
     from ternhost.api.fleets import Broker, Emulated, FleetChoice, Ports, Simulated
-    from ternhost.api.learners import Direct, FedAvg, FedSGD, FedSum, Infer, Means, Values
+    from ternhost.api.histograms import Histogram, Quantile
+    from ternhost.api.learners import (
+        Direct,
+        FedAvg,
+        FedSGD,
+        FedSum,
+        Infer,
+        Means,
+        Quantiles,
+        Values,
+    )
     from ternhost.api.plans import PlanResult, plan
     from ternhost.api.protection import Protection
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
@@ -46,6 +56,7 @@ _PLACES = {
     "FedSum": "ternhost.api.learners:FedSum",
     "Infer": "ternhost.api.learners:Infer",
     "Means": "ternhost.api.learners:Means",
+    "Quantiles": "ternhost.api.learners:Quantiles",
     "Values": "ternhost.api.learners:Values",
     "Broker": "ternhost.api.fleets:Broker",
     "Emulated": "ternhost.api.fleets:Emulated",
@@ -77,8 +88,10 @@ _PLACES = {
     "Attribute": "ternhost.api.results:Attribute",
     "CollectResult": "ternhost.api.results:CollectResult",
     "DeviceModel": "ternhost.run.device_model:DeviceModel",
+    "Histogram": "ternhost.api.histograms:Histogram",
     "InferResult": "ternhost.api.results:InferResult",
     "PlanResult": "ternhost.api.plans:PlanResult",
+    "Quantile": "ternhost.api.histograms:Quantile",
     "Result": "ternhost.api.results:Result",
     "Store": "ternhost.store.store:Store",
     "FleetSummary": "ternhost.watch.summary:FleetSummary",
@@ -110,6 +123,7 @@ __all__ = [
     "FedSum",
     "FleetChoice",
     "FleetSummary",
+    "Histogram",
     "Infer",
     "InferResult",
     "Means",
@@ -117,6 +131,8 @@ __all__ = [
     "PlanResult",
     "Ports",
     "Protection",
+    "Quantile",
+    "Quantiles",
     "RefusedError",
     "Result",
     "RoundsForYears",

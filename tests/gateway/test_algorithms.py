@@ -81,6 +81,7 @@ RUNS = {
     "fedavg personalised": ("fedavg", {**AVERAGING, "epsilons": "1.8:2:0.5,2:4:0.5"}),
     "collect values": ("values", {**IRIS, "epsilon": "8", "clients": ALL}),
     "collect categories": ("values", {"data": "flights-table", "epsilon": "1", "clients": ALL}),
+    "collect quantiles": ("quantiles", {**IRIS, "epsilon": "1", "bins": 64, "clients": ALL}),
     "infer vector": ("infer", {**IRIS, "answer": "vector", "epsilon": "20"}),
     "infer personalised": ("infer", {**IRIS, "answer": "label", **TWO_EPSILONS}),
 }

@@ -19,6 +19,7 @@ from ternhost import (
     Numeric,
     Ports,
     Protection,
+    Quantiles,
     Run,
     Schedule,
     Schema,
@@ -53,6 +54,7 @@ learners = (
     FedAvg(epsilon=0.5, card=card),
     FedSum(unit=60, run_epsilon=1),
     Means(unit="record"),
+    Quantiles(quantiles=(0.5, "p90"), attributes=["petal width"], bins=64),
     Values(epsilons="1:0.5,4:0.5", card=card.data),
     Infer(answer="label"),
 )
@@ -78,6 +80,12 @@ collected = ternhost.collect(Values(epsilon=4), Simulated(200), data="wine")
 for attribute in collected.attributes:
     estimate: float | None = attribute.estimate
     print(attribute.name, estimate)
+
+distributions = ternhost.collect(Quantiles(quantiles=0.5), Simulated(200), data="wine")
+for quantile in distributions.quantiles:
+    interval: tuple[float, float] = (quantile.low, quantile.high)
+    print(quantile.name, quantile.estimate, interval)
+shares: list[float] = distributions.histograms["alcohol"].shares.tolist()
 
 columns = {"home": ["a", "b"] * 50, "t": [5, 30] * 50, "state": ["cold", "warm"] * 50}
 proposed: Schema = ternhost.describe(columns)

@@ -64,10 +64,15 @@ VALUES = {
     "--fleet": "simulated:100",
     "--name": "mine",
     "--store": "store.sqlite",
+    "--quantiles": "0.5,p90",
+    "--attributes": "petal width",
+    "--bins": "64",
     "--toward-server": "1",
     "--honest": "0.5",
     "--after-round": "0",
 }
+# Options that a learner takes only with another one, by its name: the values of that.
+NEEDED = {("quantiles", "--records"): {"unit": "record"}}
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +102,12 @@ def words_of(action, card_file):
     if action.choices is not None:
         return [name, str(next(iter(action.choices)))]
     return [name, card_file if name == "--card" else VALUES[name]]
+
+
+def needed_by(learner, action):
+    """The words that a learner needs beside an option; mostly none."""
+    needed = NEEDED.get((learner, action.option_strings[0]), {})
+    return [word for name, value in needed.items() for word in (f"--{name}", value)]
 
 
 def parse(command, *words):
@@ -144,7 +155,8 @@ def options_of_all_learners(command):
 @pytest.mark.parametrize(("command", "learner"), PAGES)
 def test_an_option_of_a_learner_s_page_is_taken_alone(command, learner, card_file):
     for action in own_page(command, learner):
-        assert parse(command, learner, *words_of(action, card_file)).algorithm == learner
+        words = [*words_of(action, card_file), *needed_by(learner, action)]
+        assert parse(command, learner, *words).algorithm == learner
 
 
 @pytest.mark.parametrize(("command", "learner"), PAGES)
@@ -189,9 +201,11 @@ def test_the_refusal_of_another_learner_s_option_names_a_learner_that_takes_it(
 @pytest.mark.parametrize(("command", "learner"), PAGES)
 def test_an_option_of_a_learner_s_page_sets_nothing_else(command, learner, card_file):
     for action in own_page(command, learner):
-        options = parse(command, learner, *words_of(action, card_file)).learning
+        words = [*words_of(action, card_file), *needed_by(learner, action)]
+        options = parse(command, learner, *words).learning
+        needed = NEEDED.get((learner, action.option_strings[0]), {})
         value = getattr(options, action.dest)
-        assert options == ALGORITHMS[learner].Options(**{action.dest: value})
+        assert options == ALGORITHMS[learner].Options(**{action.dest: value}, **needed)
 
 
 @pytest.mark.parametrize("command", ["train", "collect"])
@@ -220,6 +234,10 @@ def test_the_refusal_of_an_option_alone_names_all_learners_that_take_it(command,
         ("train --local-epochs 2 --clients 100", "fedavg"),
         ("train --unit device --run-epsilon 2", "fedsum"),
         ("collect --unit device --run-epsilon 2", "means"),
+        ("collect --unit record --run-epsilon 2", "means"),
+        ("collect --unit record --quantiles median --run-epsilon 2", "quantiles"),
+        ("collect --quantiles 0.5 --clients 100 --epsilon 1", "quantiles"),
+        ("collect --unit device --bins 64", "quantiles"),
         ("train --k 2", "fedsgd"),
     ],
 )

@@ -52,7 +52,7 @@ def command(tern):
     return run
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "values", "infer"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "values", "quantiles", "infer"])
 def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     """`tern serve` asks rounds up to a total number. Started again with the same total it asks
     none; with a larger one it continues the same run with the next round.

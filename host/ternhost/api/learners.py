@@ -12,7 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ternhost.learn import collect, direct_options, fedavg, fedsgd, fedsum, infer, means
+from ternhost.learn import (
+    collect,
+    direct_options,
+    fedavg,
+    fedsgd,
+    fedsum,
+    infer,
+    means,
+    quantile_options,
+)
 
 
 @dataclass(frozen=True)
@@ -134,6 +143,22 @@ class Means(means.Options):
 
     - data, by, time, seed: as of `Direct`
     - unit, run_epsilon, delta, records: as of `FedSum`
+
+    Raises UsageError for values that make no sense, alone or together.
+    """
+
+
+@dataclass(frozen=True)
+class Quantiles(quantile_options.Options):
+    """Estimate medians, other quantiles and histograms of numbers.
+
+    - data, by, time, seed: as of `Direct`
+    - quantiles: a list such as (0.5, 0.9) or "median,p99"
+    - attributes: the names of the numbers; "": all numbers of the table
+    - bins: of the histograms, 16, 64, 256 or 1024; None: by the number of devices and the epsilon
+    - clients, epsilon: as of `Values`, if devices are protected
+    - unit: as of `FedSum`, but by default "device"
+    - run_epsilon, delta, records: as of `FedSum`, if the unit is another one than the device
 
     Raises UsageError for values that make no sense, alone or together.
     """

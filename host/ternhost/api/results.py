@@ -15,9 +15,11 @@ import numpy.typing as npt
 from tern.wire import LOGISTIC
 from ternhost.api import arguments
 from ternhost.api.frames import frame
+from ternhost.api.histograms import Histogram, Quantile, quantiles_of
 from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import in_unit
+from ternhost.learn.distribution_entries import distributions_of
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel
@@ -305,24 +307,47 @@ class Attribute:
 
 
 class CollectResult(Result):
-    """The result of a run that has collected means and frequencies."""
+    """The result of a run that has collected means and frequencies, or quantiles and histograms."""
 
     KEY = "attributes"  # of the member that only these results have
 
     @property
     def attributes(self) -> Sequence[Attribute]:
-        """The estimates: one for each number, and one for each category of other attributes."""
+        """The estimates: one for each number, and one for each category of other attributes.
+
+        It is empty for a run of quantiles.
+        """
         estimates: list[Attribute] = []
         for attribute in self["attributes"]:
             if "frequencies" in attribute:
                 estimates += _categories_of(attribute)
-            else:
+            elif "mean" in attribute:
                 estimates.append(_number_of(attribute))
         return tuple(estimates)
 
+    @property
+    def quantiles(self) -> Sequence[Quantile]:
+        """The quantiles of all attributes that a run of `Quantiles` has estimated; else empty."""
+        quantiles: list[Quantile] = []
+        for collected in distributions_of(self["attributes"]):
+            quantiles += quantiles_of(collected)
+        return tuple(quantiles)
+
+    @property
+    def histograms(self) -> Mapping[str, Histogram]:
+        """The distributions that a run of `Quantiles` has estimated, by attribute; else empty."""
+        histograms = {}
+        for collected in distributions_of(self["attributes"]):
+            histograms[collected.name] = Histogram.of(collected)
+        return histograms
+
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with a row for each of `attributes`, which are its columns. Needs pandas."""
-        return frame([vars(attribute) for attribute in self.attributes])
+        """Return a table with a row for each of `attributes`, or of `quantiles`. Needs pandas.
+
+        Its columns are the fields of these.
+        """
+        rows: Sequence[Attribute | Quantile] = self.quantiles or self.attributes
+        return frame([vars(row) for row in rows])
 
 
 class InferResult(Result):

@@ -437,10 +437,10 @@ def collect(
     anew: bool = False,
     on_status: OnStatus | None = None,
 ) -> CollectResult:
-    """Estimate means and frequencies of what devices hold, as `tern collect` does.
+    """Estimate means, frequencies or quantiles of what devices hold, as `tern collect` does.
 
-    learner: such as `Values(epsilon=4)` or `Means(unit="record")`, or another that collects; None:
-    chosen by the protection. The other arguments and the errors are those of `train`.
+    learner: such as `Values(epsilon=4)`, `Means(unit="record")`, `Quantiles(epsilon=1)`, or another
+    that collects; None: chosen by the protection. The other arguments and the errors are those of `train`.
     """
     parts = _Parts(learner, fleet, data, protection, terms)
     place = _place(name, directory, store, anew)

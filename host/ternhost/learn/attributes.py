@@ -222,6 +222,16 @@ def parts_of_bins(
     return parts
 
 
+def variance_of_bins(device_class: DeviceClass, exponent: int) -> float:
+    """Return the variance of the share of a bin, from one report about one of 2**exponent bins.
+
+    The report is that of `parts_of_bins`. device_class: the clients, which share an epsilon.
+    """
+    bins = 2**exponent
+    design = _frequency_design(bins, device_class, k=1)
+    return frequency_variance(design.card, bins, hashed=design.mechanism == "olh")
+
+
 def _frequency_design(size: int, device_class: DeviceClass, k: int) -> ReportDesign:
     """Return the design of reports about categories, by the protocol of less variance.
 

@@ -272,6 +272,7 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
         "direct": "ternhost.learn.direct:Direct",
         "values": "ternhost.learn.collect:Values",
         "means": "ternhost.learn.means:Means",
+        "quantiles": "ternhost.learn.quantiles:Quantiles",
         "infer": "ternhost.learn.infer:Infer",
     },
 )

@@ -229,26 +229,30 @@ class Values(Learner):
         self.options = options
         require_everybody(population, "collecting")
         self._data = client_data_for(options, population, data)
-        self.plan = self.make_plan(self._data.table)
         self.modules = ("collect",)  # of the device library, that boards need
+        self._most = 0  # the largest number of reports in a round
+        self._round = 0  # how many rounds have ended
+        self._plan_rounds(population)
+        self.begin_with(self.make_plan(self._data.table))
+
+    def begin_with(self, plan: list[list[Part]]) -> None:
+        """Set what the clients of each class report, as of `make_plan`, without any report yet."""
+        self.plan = plan
         # A client may be asked for any part of its class: so its budget must suffice for each.
-        self.designs = [_dearest_design(parts) for parts in self.plan]
+        self.designs = [_dearest_design(parts) for parts in plan]
 
         # Hashed categories need each report by itself, since each device has a hash of its own.
         self.individual = False
-        for parts in self.plan:
+        for parts in plan:
             if any(part.hashed for part in parts):
                 self.individual = True
 
         # What was reported so far, of each class and each of its parts, as in `plan`.
         self.counts: list[list[Counts]] = []
         self._reports: list[list[int]] = []
-        for parts in self.plan:
+        for parts in plan:
             self.counts.append([np.zeros(part.shape, np.int64) for part in parts])
             self._reports.append([0] * len(parts))
-        self._most = 0  # the largest number of reports in a round
-        self._round = 0  # how many rounds have ended
-        self._plan_rounds(population)
 
     def make_plan(self, table: Table) -> list[list[Part]]:
         """Divide the attributes of a table into parts, for each class of clients: see `plan`."""
@@ -305,6 +309,18 @@ class Values(Learner):
     def done(self) -> bool:
         return self.rounds is not None and self._round >= self.rounds
 
+    @property
+    def fewest_asked(self) -> int | None:
+        """About how many clients the smallest part is asked of in a round; None: nobody knows.
+
+        The classes of clients count as one.
+        """
+        of_round = super().fewest_asked
+        if of_round is None:
+            return None
+        smallest_shares = [min(_shares_of(parts)) for parts in self.plan]
+        return int(of_round * min(smallest_shares))
+
     def question(self, part: Part) -> Question:
         """The question for a part of the attributes."""
         return part.question(self._data.width, self._data.first)
@@ -324,9 +340,7 @@ class Values(Learner):
         asked = devices[: self.clients]
         for members in by_class(self.designs, asked, self.options.seed):
             parts = self.plan[members.number]
-            attribute_counts = np.array([len(part.columns) for part in parts])
-            part_shares = (attribute_counts / attribute_counts.sum()).tolist()
-            part_of_device = class_of(members.devices, part_shares, seed_of_parts)
+            part_of_device = class_of(members.devices, _shares_of(parts), seed_of_parts)
             for number, part in enumerate(parts):
                 part_devices = members.devices[part_of_device == number]
                 if len(part_devices):
@@ -505,7 +519,7 @@ class Values(Learner):
         for i, name in enumerate(table.categorical_names):
             column = first_column + i
             categories = table.categories[i]
-            estimated = estimate.combine_frequencies(self._reports_about(column))
+            estimated = estimate.combine_frequencies(self.reports_about(column))
             reports = int(estimated.reports[0])
             intervals = None
             if reports:
@@ -524,7 +538,7 @@ class Values(Learner):
             entries.append(entry)
         return entries
 
-    def _reports_about(self, column: int) -> list[estimate.CategoryReports]:
+    def reports_about(self, column: int) -> list[estimate.CategoryReports]:
         """Return the reports about a categorical attribute, in the form of `combine_frequencies`.
 
         There is an entry for each class of clients and each part of the attributes that has this
@@ -533,18 +547,32 @@ class Values(Learner):
         column: the number of the attribute, in the order of the table.
         """
         rows = []
+        for part, counts, reports in self.answers_about(column):
+            hashed_reports = None
+            if part.hashed:
+                hashed_reports = reports
+            rows.append(estimate.CategoryReports(part.design.card, counts, hashed_reports))
+        return rows
+
+    def answers_about(self, column: int) -> list[Reports]:
+        """Return what was reported of an attribute, for each part of each class that has it.
+
+        The counts are those of the attribute alone (symbols, or categories if they are hashed), and
+        the reports those that are about it.
+
+        column: the number of the attribute, in the order of the table.
+        """
+        answers = []
         for class_reports in self._by_class():
             for part, counts, reports in class_reports:
                 if column not in part.columns:
                     continue
                 column_counts = counts[part.columns.index(column)]
-                hashed_reports = None
-                if part.hashed:
-                    hashed_reports = reports
-                rows.append(
-                    estimate.CategoryReports(part.design.card, column_counts, hashed_reports)
-                )
-        return rows
+                column_reports = reports
+                if not part.hashed:  # a report has some attributes of the part, one symbol of each
+                    column_reports = int(column_counts.sum())
+                answers.append(Reports(part, counts=column_counts, reports=column_reports))
+        return answers
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -570,6 +598,13 @@ def _dearest_design(parts: Sequence[Part]) -> ReportDesign:
     return replace(dearest, epsilon=dearest.cost, what="attribute")
 
 
+def _shares_of(parts: Sequence[Part]) -> list[float]:
+    """Return the share of a class of clients that each part is asked of: that of its attributes."""
+    attribute_counts = np.array([len(part.columns) for part in parts])
+    shares: list[float] = (attribute_counts / attribute_counts.sum()).tolist()
+    return shares
+
+
 def _finite_or_none(values: Floats) -> list[float | None]:
     """Return the values as a list for JSON, with None in place of nan."""
     finite: list[float | None] = []
@@ -586,6 +621,7 @@ def _key(question: Question) -> tuple[Any, ...]:
     """
     return (
         question.model,  # numbers or categories
+        question.exponent,  # whether categories are bins of numbers, and how many
         question.range,  # how numbers are clipped, or whether categories are hashed
         tuple(question.parameters),  # a flag for each feature: whether it is asked for
         bytes(question.card),  # the table that perturbs what is reported

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial
 from typing import ClassVar
 
@@ -120,7 +120,7 @@ def _quantile(text: str) -> float:
     if text[:1] in ("p", "P"):
         number, scale = text[1:], -2
     value = -1.0  # refused below
-    with suppress(InvalidOperation, ValueError):  # no number, or a signalling one that is none
+    with suppress(ArithmeticError, ValueError):  # no number, or too large a one
         value = float(Decimal(number).scaleb(scale))
     must = "numbers above 0 and below 1, median, or percentiles such as p90"
     require(0 < value < 1, "quantiles", must, repr(text))
