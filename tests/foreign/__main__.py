@@ -10,9 +10,10 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
-from foreign import runs, tables
+from foreign import quantiles, runs, tables
 from foreign.runs import DEFAULT, DEVICE, NAMED, NONE, RECORD, Setting
 from foreign.sets import PUBLIC_ROWS, RIGHT, SETS, write
 from foreign.tables import Outcome
@@ -25,7 +26,8 @@ SEEDS = 16
 EPSILONS = {RECORD: ("1", "4", "20"), DEVICE: ("1", "4")}
 EPSILONS_OF_FLEETS = ("1", "4")
 EPSILON_OF_ROWS = {RECORD: "1", DEVICE: "4"}  # at which public rows are compared
-UNITS, ROWS, MANY = "units", "public-rows", "many"  # the tables
+UNITS, ROWS, MANY, QUANTILES = "units", "public-rows", "many", "quantiles"  # the tables
+CHOICES = (UNITS, ROWS, MANY, QUANTILES, "all")
 _COST_OF_PLAN = 12  # runs
 HOW = "python -m foreign --write, in the folder tests"
 
@@ -47,8 +49,10 @@ def settings_of(folder: Path, names: Sequence[str]) -> list[Setting]:
 def kinds_of(setting: Setting, chosen: str) -> list[str]:
     """Return with which public rows a setting is trained: their kinds, as of `runs.trained`.
 
-    chosen: the tables that are wanted, UNITS, ROWS, MANY or "all".
+    chosen: the tables that are wanted, UNITS, ROWS, MANY, QUANTILES or "all".
     """
+    if chosen == QUANTILES:
+        return []
     if setting.is_fleet:
         if chosen not in (MANY, "all"):
             return []
@@ -127,7 +131,7 @@ def tables_of(outcomes: dict[Setting, Outcome], chosen: str) -> dict[str, list[l
         else:
             others[setting] = outcome
     made = {}
-    if chosen != MANY:
+    if chosen not in (MANY, QUANTILES):
         made["foreign-sets"] = tables.of_sets(others)
     if chosen in (UNITS, "all"):
         made["foreign-records"] = tables.of_unit(RECORD, others)
@@ -163,7 +167,7 @@ def main() -> int:
     """Measure what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m foreign", description=__doc__)
     parser.add_argument("--set", action="append", choices=SETS, help="a set; may be repeated")
-    parser.add_argument("--table", choices=(UNITS, ROWS, MANY, "all"), default="all")
+    parser.add_argument("--table", choices=CHOICES, default="all")
     parser.add_argument("--no-plans", action="store_true", help="leave out what takes longest")
     parser.add_argument("--write", action="store_true", help="write the tables into docs, too")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"default: {SEEDS}")
@@ -173,6 +177,9 @@ def main() -> int:
     if args.write and args.set:
         parser.error("--write needs all sets, so that no row of a table is lost: leave out --set")
     names = args.set or list(runs.FLEETS if args.table == MANY else SETS)
+    of_quantiles = {}
+    if args.table in (QUANTILES, "all"):
+        of_quantiles = quantiles.cells_of(args.output, names, args.seeds)
     with Progress("foreign") as progress:
         for name in names:
             progress.step(f"writing {name}")
@@ -180,10 +187,13 @@ def main() -> int:
         settings = settings_of(args.output, names)
         measuring = Measuring(settings, args.table, args.seeds, plans=not args.no_plans)
         finished = FinishedCells(args.output, {"code": digest_of_code()})
-        run_cells(measuring.cells, finished, progress.step, args.jobs)
+        cells = [*measuring.cells, *chain(*of_quantiles.values())]
+        run_cells(cells, finished, progress.step, args.jobs)
 
     outcomes = measuring.outcomes(finished.rows)
     made = tables_of(outcomes, args.table)
+    if of_quantiles:
+        made["foreign-quantiles"] = quantiles.table_of(of_quantiles, finished.rows)
     for name, rows in made.items():
         print(f"\n{name}")
         for row in rows:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foreign import runs, scikit_learn, tables
+from foreign import quantiles, runs, scikit_learn, tables
 from foreign.__main__ import settings_of
 from foreign.runs import DEFAULT, NAMED, NONE, RECORD, Setting
 from foreign.sets import FOREIGN, PUBLIC_ROWS, RIGHT, SETS, write
@@ -36,6 +36,7 @@ PLANNED = {
     "device": "--epsilon 4 --devices 1000",
     "record": "--records 40 --run-epsilon 4 --devices 20",
 }
+LEAST_COVERED_OF_25 = 0.8  # share of 25 intervals of 95 % that hold; fewer do in 1 of 1,000 cases
 AS_SCIKIT_LEARN = 0.005  # so near are figures without privacy
 
 
@@ -159,6 +160,33 @@ def test_the_table_of_fleets_has_a_row_for_each_set_and_epsilon():
         ["fair", "20 x 200 records", "4"],
     ]
     assert {len(cells) for cells in rows} == {len(head)}
+
+
+# Quantiles
+
+
+def test_the_intervals_of_quantiles_of_weather_hold_the_true_ones(folder):
+    number = quantiles.Number("weather", "temp")
+    (row,) = quantiles.covered(str(folder), number, epsilon="4", seed=1)
+    assert row["devices"] == quantiles.MOST_DEVICES
+    assert min(row[name] for name in ("p50", "p90", "p99")) >= LEAST_COVERED_OF_25
+    assert row["bins"] == pytest.approx(0.96, abs=0.02)
+
+
+def test_the_table_of_quantiles_has_a_row_for_each_number_and_epsilon():
+    cells = quantiles.cells_of(Path("folder"), ["weather"], seeds=2)
+    names = ("p50", "p90", "p99")
+    row = {"devices": 9, "bins": 1, "cumulative": 1, **dict.fromkeys(names, 1)}
+    row |= {f"half_{name}": 0.1 for name in names}
+    rows = {cell.key: [row] for of_seeds in cells.values() for cell in of_seeds}
+    head, *body = quantiles.table_of(cells, rows)
+    assert [line[:4] for line in body] == [
+        ["weather", "temp", "9", "1"],
+        ["weather", "temp", "9", "4"],
+        ["weather", "wind_speed", "9", "1"],
+        ["weather", "wind_speed", "9", "4"],
+    ]
+    assert {len(line) for line in body} == {len(head)}
 
 
 # What the command says of figures
