@@ -114,7 +114,7 @@ def test_a_quantile_is_interpolated_within_its_bin():
     assert distribution.quantile(0.53).value == pytest.approx(-1 + 2 * 0.53, abs=1e-3)
 
 
-def test_the_interval_of_a_crowded_bin_has_all_of_it():
+def test_an_interval_ends_at_edges_of_bins():
     shares = np.zeros(16)
     shares[5] = 1
     quantile = Distribution([exact_level(shares)]).quantile(0.5)
@@ -142,7 +142,7 @@ def test_intervals_of_quantiles_hold(share):
         quantile = Distribution(levels).quantile(share)
         truth = 0.03 + 0.3 * {0.5: 0, 0.9: 1.2816}[share]
         held += quantile.low <= truth <= quantile.high
-    assert 0.93 <= held / 400 <= 0.985
+    assert 0.93 <= held / 400 <= 0.99
 
 
 def test_sums_of_records_give_quantiles_without_knowing_how_many_records_there_are():

@@ -36,9 +36,6 @@ Floats = npt.NDArray[np.float64]
 # Bits by which the bins of a level are finer than those of the level before. Four parts of each bin
 # are nearly the best at every epsilon.
 LEVEL_BITS = 2
-# How much the length of an interval depends on the error of a single estimate, and not on that of
-# the fitted curve: by measurement, so that intervals of many distributions hold.
-_PART_OF_ESTIMATES = 0.25
 _DRAWS = 400  # of noise, to find how far a fitted curve is from the true one
 _SEED = 1  # of these draws
 _TINY = 1e-12  # the least standard error, where all others are larger
@@ -284,9 +281,9 @@ class Distribution:
         """Estimate a quantile: the least number such that this share of all numbers are not larger.
 
         The value of all bins up to an edge, less `share` of the total, is an estimate whose
-        expectation rises from bin to bin, and is 0 at the quantile. So the estimate is fitted by a
-        curve that never falls, and the quantile is where this passes 0. The interval has all
-        numbers where the curve may be 0, by its error.
+        expectation rises from bin to bin, and is 0 at the quantile. So the estimates are fitted by
+        a curve that never falls, and the quantile is where this passes 0, interpolated within a
+        bin. The interval has all bins in which the curve may be 0, by its error.
         """
         if self.total <= QUANTILE * self.total_error:  # there may be no number at all
             return Quantile(0.0, -1.0, 1.0)
@@ -300,24 +297,20 @@ class Distribution:
 
         fitted = rising(excess.values)
         half = _half_intervals(rising, fitted, excess.covariance)
-        value, _ = _crossing(self.edges, np.array([start, *fitted, end]))
         # What bounds the curve at an edge also bounds it at all edges before or behind it.
         highest = np.minimum.accumulate((fitted + half)[::-1])[::-1]
         lowest = np.maximum.accumulate(fitted - half)
-        low, low_bin = _crossing(self.edges, np.array([start, *highest, end]))
-        high, high_bin = _crossing(self.edges, np.array([start, *lowest, end]))
 
-        # Where the numbers of a bin are more than noise, they may all be at one place of it: an
-        # interval that ends in such a bin has all of it. At both bounds there may be many numbers
-        # from beyond them.
-        jumps = np.diff([start, *fitted, end])
-        is_crowded = jumps > np.append(half, half[-1])
-        is_crowded[[0, -1]] = True
-        if is_crowded[low_bin]:
-            low = float(self.edges[low_bin])
-        if is_crowded[high_bin]:
-            high = float(self.edges[high_bin + 1])
-        return Quantile(min(max(value, low), high), low, high)
+        at, crossed = _crossing(np.array([start, *fitted, end]))
+        value = np.interp(0, crossed, self.edges[at : at + 2])
+        # All numbers of a bin may be at one place of it: so an interval ends at edges of bins.
+        low_bin, _ = _crossing(np.array([start, *highest, end]))
+        high_bin, _ = _crossing(np.array([start, *lowest, end]))
+        return Quantile(
+            value=float(value),
+            low=float(self.edges[low_bin]),
+            high=float(self.edges[high_bin + 1]),
+        )
 
 
 def _up_to_each(bins: int) -> Floats:
@@ -341,8 +334,7 @@ def _half_intervals(
 
     Noise of the estimates is drawn many times and added to the curve, which is then fitted again.
     This finds how far a fitted curve is from the true one. It is less than the error of a single
-    estimate, since a curve that never falls averages over neighbours. Where the true curve bends
-    more than the fitted one it is a little more, though, so the result lies between both.
+    estimate, since a curve that never falls averages over neighbours.
 
     rising: fits a curve to estimates (m). fitted: the fitted curve (m). covariance: of the estimates
     (m x m).
@@ -353,17 +345,14 @@ def _half_intervals(
     deviations = []
     for noise in normal_numbers @ scaled_directions.T:
         deviations.append(np.abs(rising(fitted + noise) - fitted))
-    of_curve = np.quantile(deviations, CONFIDENCE, axis=0)
-    of_estimates = QUANTILE * np.sqrt(np.maximum(np.diag(covariance), 0))
-    return np.asarray(of_curve ** (1 - _PART_OF_ESTIMATES) * of_estimates**_PART_OF_ESTIMATES)
+    return np.asarray(np.quantile(deviations, CONFIDENCE, axis=0))
 
 
-def _crossing(edges: Floats, curve: Floats) -> tuple[float, int]:
-    """Return where a curve passes from below 0 to 0 or more, and in which bin that is.
+def _crossing(curve: Floats) -> tuple[int, Floats]:
+    """Return in which bin a curve passes from below 0 to 0 or more, and its values at both edges.
 
-    edges: of the bins (bins + 1). curve: its values at the edges, which never fall; between them it
-    is interpolated.
+    curve: its values at the edges of the bins (bins + 1), which never fall.
     """
     at = int(np.searchsorted(curve[1:], 0))  # the first bin with 0 or more at its upper edge
     at = min(at, len(curve) - 2)
-    return float(np.interp(0, curve[at : at + 2], edges[at : at + 2])), at
+    return at, curve[at : at + 2]
