@@ -66,6 +66,12 @@ def means_of_records(directory):
     return tern_run(directory, *words.split(), "--fleet", "simulated:200")
 
 
+def quantiles(directory):
+    """A run that has collected distributions: it has pictures of them in place of a learning curve."""
+    words = "collect quantiles --data wine --epsilon 8 --clients 100 --fleet simulated:100"
+    return tern_run(directory, *words.split())
+
+
 def classes_of_devices(directory):
     words = "train fedavg --epsilons 0.25:2:0.5,0.5:4:0.5 --rounds 3 --fleet simulated:300"
     return tern_run(directory, *words.split())
@@ -115,6 +121,7 @@ KINDS = (
     fedsgd_with_boards,
     finished_fedsgd,
     means_of_records,
+    quantiles,
     classes_of_devices,
     infer,
     through_gateways,
@@ -239,12 +246,19 @@ def test_nothing_is_cut_off_and_all_text_can_be_read(url, browser, width):
         assert not opened.complaints
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
+@pytest.fixture(
+    scope="module",
+    params=[
+        "means --unit record --run-epsilon 2 --delta 1e-6 --records 20",
+        "quantiles --data wine --attributes alcohol",
+    ],
+    ids=["means", "quantiles"],
+)
+def report(request, tmp_path_factory):
     """The address of the report of a run, which is a page of its own."""
     directory = tmp_path_factory.mktemp("report")
-    words = "collect means --unit record --run-epsilon 2 --delta 1e-6 --records 20"
-    rig.tern(*words.split(), *["--fleet", "simulated:200", "--name", "r"], cwd=directory, code=0)
+    words = f"collect {request.param} --fleet simulated:200 --name r"
+    rig.tern(*words.split(), cwd=directory, code=0)
     return (directory / "runs" / "r" / "report.html").as_uri()
 
 

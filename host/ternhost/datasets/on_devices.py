@@ -136,8 +136,11 @@ def _number(data: str, text: str, what: str, least: int) -> int:
 
 
 def in_words(data: str | None) -> str:
-    """Return a value of --data in words: the name of a data set, or that there is none."""
-    if not data or parse(data) is not None:
+    """Return a value of --data in words: the name of a data set, or that there is none.
+
+    A schema is not read: a run may be shown where its file is not.
+    """
+    if not data or data.lower().endswith(SUFFIX) or data.partition(":")[0] == KIND:
         return "records of the devices"
     if in_memory.is_name(data):
         return "a table in memory"

@@ -8,7 +8,7 @@ and thus a quantile, has less noise than the sum of that many fine bins.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
@@ -25,6 +25,13 @@ from ternhost.privacy.units import DEVICE, parse_unit
 from ternhost.text import counted
 
 
+class _Estimated(NamedTuple):
+    """What was estimated after so many rounds."""
+
+    round: int
+    entries: list[dict[str, Any]]
+
+
 class Quantiles(Values):
     """Asks every client once, for the bin of one number at one level; a served fleet over and over.
 
@@ -32,6 +39,7 @@ class Quantiles(Values):
     """
 
     name = "quantiles"
+    collects = "quantiles and histograms"
     about = "medians, other quantiles and histograms of numbers"
     example = "--quantiles median,p90 --clients 10000"
     Options: ClassVar[Any] = Options
@@ -39,6 +47,7 @@ class Quantiles(Values):
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
         """Plan the levels of bins, and the rounds. Arguments and errors are those of `Values`."""
         self._population = population
+        self._estimated: _Estimated | None = None
         super().__init__(options, population, data)
         column_count = len(self._columns)
         bins = 2 ** self._exponents[-1]
@@ -93,9 +102,19 @@ class Quantiles(Values):
         if exponents != self._exponents:
             self.begin_with(self._plan_of_levels(self._data.table, exponents))
         super().restore(state)
+        self._estimated = None
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the quantiles and the histogram of each number that somebody reported, for JSON."""
+        """Return the quantiles and the histogram of each number that somebody reported, for JSON.
+
+        They take a while, and so they are computed once for each round.
+        """
+        if self._estimated is None or self._estimated.round != self._round:
+            self._estimated = _Estimated(self._round, self._estimate())
+        return self._estimated.entries
+
+    def _estimate(self) -> list[dict[str, Any]]:
+        """Return what `entries` does, from the counts as they are now."""
         entries = []
         for column in self._columns:
             answers = self.answers_about(column)  # an element for each level

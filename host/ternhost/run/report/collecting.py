@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ternhost.datasets import on_devices
 from ternhost.extensions import Row
 from ternhost.learn.distribution_entries import (
     CollectedDistribution,
@@ -37,7 +38,7 @@ _ERRORS = {"mean_squared_error": "means", "frequency_squared_error": "frequencie
 
 def page(result: Mapping[str, Any]) -> Page:
     """Return the report of a run that has collected something about attributes, from its result."""
-    title = f"{result['data']}, {learner_of(result).collects} by {result['algorithm']}"
+    title = f"{on_devices.in_words(result['data'])}, {learner_of(result).collects}"
     lead = f"{counted(result['clients'], 'client')} told something of themselves. {guarantee_sentence(result)}"
     if "unit" in result:
         lead = f"{counted(result['clients'], 'device')} each told noisy sums. {guarantee_sentence(result)}"
