@@ -461,22 +461,29 @@ def check_named(cls: Any, named: Mapping[str, Any]) -> None:
     """Raise UsageError if the named options of a dataclass do not go together.
 
     named: the options that somebody has named, with their values. An attribute `ONLY_WITH` of the
-    class lists options that need a value of another option: name -> (other, value).
+    class lists options that need a value of another option: name -> (other, value). An attribute
+    `NOT_WITH` lists options that need any other value of it.
     """
     for option in options_of(cls):
         for other in option.instead_of:
             exclude(named, option.name, other)
-    for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
-        if name not in named:
-            continue
-        default_of_other = getattr(cls, other)
-        if named.get(other, default_of_other) != value:
-            text = f"{flag(name)} needs {flag(other)} {value}"
-            raise UsageError(text, hint="give both, or neither")
-    for name, (other, value) in getattr(cls, "NOT_WITH", {}).items():
-        if name not in named:
-            continue
-        default_of_other = getattr(cls, other)
-        if named.get(other, default_of_other) == value:
-            text = f"{flag(name)} does not go with {flag(other)} {value}"
-            raise UsageError(text, hint=f"name another {flag(other)}, or leave {flag(name)} out")
+    for name in named:
+        error = misfit(cls, name, named)
+        if error is not None:
+            raise error
+
+
+def misfit(cls: Any, name: str, named: Mapping[str, Any]) -> UsageError | None:
+    """Return the error if a named option needs another value of another one; None if it does not.
+
+    name: that of the option. The rest as of `check_named`.
+    """
+    other, value = getattr(cls, "ONLY_WITH", {}).get(name, ("", None))
+    if other and named.get(other, getattr(cls, other)) != value:
+        text = f"{flag(name)} needs {flag(other)} {value}"
+        return UsageError(text, hint="give both, or neither")
+    other, value = getattr(cls, "NOT_WITH", {}).get(name, ("", None))
+    if other and named.get(other, getattr(cls, other)) == value:
+        text = f"{flag(name)} does not go with {flag(other)} {value}"
+        return UsageError(text, hint=f"name another {flag(other)}, or leave {flag(name)} out")
+    return None

@@ -322,6 +322,20 @@ def test_a_table_without_a_label_is_collected_from_clients_that_are_made(
     assert mean_and_frequency(result) == pytest.approx(unlabelled, abs=0.03)
 
 
+def test_boards_that_are_made_tell_the_quantiles_of_a_table(tmp_path):
+    """At this epsilon a bin is reported wrongly less than once in a million reports."""
+    write_table(tmp_path / "my.csv", label="")
+    words = ("--data", "my.csv", "--fleet", "emulated:2", "--clients", 60, "--epsilon", 20)
+    what = ("--attributes", "number", "--quantiles", "median,p90", "--bins", 16)
+    result = rig.tern("collect", *words, *what, "--json", cwd=tmp_path).json
+    (entry,) = result["attributes"]
+    assert (result["algorithm"], entry["reports"]) == ("quantiles", 60)
+    assert entry["histogram"]["shares"] == pytest.approx(entry["histogram"]["true"], abs=0.001)
+    for quantile in entry["quantiles"]:
+        low, high = quantile["interval"]
+        assert low <= quantile["true"] <= high
+
+
 def test_a_table_without_a_label_is_collected_from_a_fleet_that_was_filled_with_it(
     tmp_path, start, unlabelled
 ):

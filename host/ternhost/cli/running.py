@@ -269,8 +269,13 @@ def parsed(
     required = {name: value for name, value in values.items() if name not in optional}
     options = RunOptions.parse(learner, required, learners, served)
     _require_own_names(options)
-    own_names = fields.names_of(ALGORITHMS[options.algorithm].Options)
-    of_learner = {name: value for name, value in values.items() if name in optional & own_names}
+    learner_options = ALGORITHMS[options.algorithm].Options
+    own_names = fields.names_of(learner_options)
+    of_learner = {}
+    for name in values.keys() & optional & own_names:
+        # A learner of several units may have an option for some of them only.
+        if fields.misfit(learner_options, name, values) is None:
+            of_learner[name] = values[name]
     if not of_learner:
         return options
     values = {**required, **of_learner}

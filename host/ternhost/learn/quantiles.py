@@ -49,10 +49,11 @@ class Quantiles(Values):
         self._population = population
         self._estimated: _Estimated | None = None
         super().__init__(options, population, data)
-        column_count = len(self._columns)
         bins = 2 ** self._exponents[-1]
+        numbers = counted(len(self._columns), "number")
+        levels = counted(len(self._exponents), "level")
         self.notes += (
-            f"{bins:,} bins of {counted(column_count, 'number')}, in {len(self._exponents)} levels: "
+            f"{bins:,} bins of {numbers}, in {levels}: "
             "each device answers about one number at one level",
         )
 
