@@ -9,7 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tern import wire
 from ternhost.errors import USAGE
+from ternhost.learn.quantile_options import Options
 from ternhost.reach.broker.mosquitto import free_port
+from ternhost.run.begin import Place
+from ternhost.run.options import RunOptions
+from ternhost.run.run import Run
 from ternhost.run.status import ROUND, Status
 from ternhost.store.boards import BoardRow
 from ternhost.text import visible
@@ -153,3 +157,23 @@ def test_a_run_serves_its_figures_until_its_process_ends(here, tern):
 
     refused = tern(*serve, code=USAGE)
     assert f"port {port}" in refused.err
+
+
+def test_quantiles_that_a_run_has_collected_are_served_with_their_intervals(metrics, here):
+    options = RunOptions("quantiles", Options(data="iris", clients=60), "simulated:60")
+    with Run.begin(options, Place("r", here)) as run:
+        result = run.run()
+    metrics.add_store(run.files.store)
+
+    samples = scrape(metrics)
+
+    for attribute in result["attributes"]:
+        for quantile in attribute["quantiles"]:
+            labels = {
+                "attribute": attribute["name"],
+                "quantile": f"{quantile['quantile']:g}",
+                "unit": "",
+            }
+            names = ("tern_quantile", "tern_quantile_low", "tern_quantile_high")
+            served = [samples[name, *sorted(labels.items())] for name in names]
+            assert served == [quantile["value"], *quantile["interval"]]

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from tern import wire
 from ternhost.errors import StorageError
+from ternhost.learn.distribution_entries import distributions_of
 from ternhost.privacy.guarantee import Span
 from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.run.observer import Observer
@@ -260,6 +261,7 @@ class _StoreCollector(Collector):
         if was_ever_read:
             yield from _of_fleet(fleet_of(snapshot.boards, time.time()))
             yield from _of_extensions(snapshot)
+            yield from _of_quantiles(snapshot)
             yield from _of_privacy(snapshot)
 
 
@@ -291,6 +293,29 @@ def _of_extensions(snapshot: Snapshot) -> Iterator[Metric]:
     for view in snapshot.views.values():
         for gauges in view.gauges():
             yield _family(f"tern_{gauges.name}", gauges.text, gauges.label, gauges.values)
+
+
+def _of_quantiles(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the quantiles that a run has collected so far, and both ends of their intervals."""
+    collected = distributions_of(snapshot.estimates)
+    if not collected:
+        return
+    labels = ["attribute", "quantile", "unit"]
+    text = "of the values that devices hold, estimated from noisy reports"
+    value = GaugeMetricFamily("tern_quantile", f"Quantile {text}", labels=labels)
+    low = GaugeMetricFamily(
+        "tern_quantile_low", "Lower end of the 95 % interval of a quantile", labels=labels
+    )
+    high = GaugeMetricFamily(
+        "tern_quantile_high", "Upper end of the 95 % interval of a quantile", labels=labels
+    )
+    for distribution in collected:
+        for quantile in distribution.quantiles:
+            of_quantile = [distribution.name, f"{quantile.level:g}", distribution.unit]
+            value.add_metric(of_quantile, quantile.value)
+            low.add_metric(of_quantile, quantile.low)
+            high.add_metric(of_quantile, quantile.high)
+    yield from (value, low, high)
 
 
 def _of_privacy(snapshot: Snapshot) -> Iterator[Metric]:
