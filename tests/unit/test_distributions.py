@@ -259,8 +259,15 @@ def test_the_report_shows_each_quantile_in_its_unit(collected):
     assert median["truly"] == "363 min"
 
 
-def test_the_report_has_a_picture_for_each_distribution():
-    shown = [CollectedDistribution.of(entry(name)) for name in ("a/b", "a b")]
-    pictures = collecting.pictures_of_distributions(shown)
-    assert len(pictures) == len(shown)
-    assert all("/" not in name for name in pictures)
+@pytest.mark.parametrize(
+    ("names", "pictures"),
+    [
+        (["age"], ["distribution-age"]),
+        (["a/b", "a b", "A-B"], ["distribution-a-b", "distribution-a-b-2", "distribution-a-b-3"]),
+        (["../../etc"], ["distribution-etc"]),
+        (["<>"], ["distribution"]),
+    ],
+)
+def test_the_report_has_a_picture_for_each_distribution(names, pictures):
+    collected = [CollectedDistribution.of(entry(name)) for name in names]
+    assert list(collecting.pictures_of_distributions(collected)) == pictures

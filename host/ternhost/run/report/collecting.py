@@ -1,6 +1,7 @@
 """The report of a run that has collected means, frequencies or quantiles."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ _MOST = 40  # attributes in the picture of means, and categories in the table
 _MOST_PANELS = 14  # in the picture of frequencies, each of an attribute
 _MOST_CATEGORIES = 8  # in a panel
 _MOST_DISTRIBUTIONS = 12  # attributes with a picture of their distribution
+_LONGEST_NAME = 40  # characters of an attribute in the name of its picture
 _MOST_QUANTILES = 40  # rows of the table that is visible at once
 _CONFIDENCE = 0.95  # of the intervals of means
 _MECHANISM_NAMES = {"grr": "randomised response", "olh": "optimised local hashing"}
@@ -124,12 +126,9 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 def pictures_of_distributions(
     collected: Sequence[CollectedDistribution],
 ) -> dict[str, tuple[Figure, str]]:
-    """Draw the first distributions, each with its caption.
-
-    The names of the pictures have numbers, since the name of an attribute may be no name of a file.
-    """
-    pictures = {}
-    for number, distribution in enumerate(collected[:_MOST_DISTRIBUTIONS], 1):
+    """Draw the first distributions, each with its caption, by the name of its file."""
+    pictures: dict[str, tuple[Figure, str]] = {}
+    for distribution in collected[:_MOST_DISTRIBUTIONS]:
         finest, drawn = len(distribution.histogram.shares), len(distribution.shown.shares)
         caption = (
             f"The distribution of {distribution.name}. Above is its histogram, and below the share "
@@ -142,8 +141,23 @@ def pictures_of_distributions(
                 f"{finest} bins that were collected."
             )
         figure = distributions.distribution(distribution)
-        pictures[f"distribution-{number}"] = figure, caption
+        pictures[_name_of_picture(distribution.name, taken=pictures)] = figure, caption
     return pictures
+
+
+def _name_of_picture(attribute: str, taken: Container[str]) -> str:
+    """Return a name for the file with the distribution of an attribute, such as "distribution-age".
+
+    It has only letters, digits and hyphens, and a number if the same name was taken before.
+    """
+    readable = re.sub("[^a-z0-9]+", "-", attribute.lower()).strip("-")
+    first = f"distribution-{readable[:_LONGEST_NAME]}".strip("-")
+    name = first
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{first}-{number}"
+    return name
 
 
 def _picture_of_means(
