@@ -14,6 +14,7 @@ from scratch import read, write
 
 from tern import frames, host_frames, lease, ledger, recorder, storage, update, wire
 from tern.boards.emulated import Board
+from tern.limits import Limits
 from tern.model import Model, decode_model
 
 D = 4
@@ -171,22 +172,30 @@ def _rows(book):
 
 
 def model(data):
-    """Load a model.bin of these bytes, as they are and with the right tag.
+    """Load a model.bin and a limits.bin of these bytes, as they are and with the right tag.
 
-    One that is ready encodes to the same MODEL, and predicts.
+    What is ready encodes to the same MODEL, and predicts or finds an unusual feature.
     """
     words = []
     for content in (data, data[:-8] + frames.tag(b"", data[:-8])):
         write("model.bin", content)
         kept = Model()
         kept.open(".")
-        if kept.ready:
+        write("limits.bin", content)
+        limits = Limits()
+        limits.open(".")
+        assert not (kept.ready and limits.ready)
+        if kept.ready or limits.ready:
             epoch, number, kind, exponent, classes, parameters = decode_model(
                 memoryview(content), b""
             )
             again = bytearray(len(content))
             host_frames.encode_model(again, b"", epoch, number, kind, parameters, exponent, classes)
             assert again == content
+        if limits.ready:
+            row = array("h", [250 * j for j in range(limits.d)])
+            words.append("limits %d %d" % (limits.round, limits.unusual(row)))
+        if kept.ready:
             row = array("h", [250 * j for j in range(kept.d)])
             words.append(
                 "%d %d %d %d" % (kind, kept.round, kept.score(row, classes - 1), kept.predict(row))

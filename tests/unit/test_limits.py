@@ -5,15 +5,21 @@ from array import array
 
 import numpy as np
 import pytest
+from simulating import finished, fleet_of, rounds
 
 from tern import wire
 from tern.fixed import ONE
 from tern.frames import FrameError
 from tern.limits import Limits
-from ternhost import DeviceModel
+from ternhost import DeviceModel, datasets
 from ternhost.count.questions import Averaged
+from ternhost.datasets import Table
 from ternhost.errors import UsageError
+from ternhost.learn.base import Population
 from ternhost.learn.limits import NOTHING_UNUSUAL, first_unusual, limits_of
+from ternhost.learn.quantile_options import Options
+from ternhost.learn.quantiles import Quantiles
+from ternhost.learn.schedule import Schedule
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 
@@ -93,3 +99,94 @@ def test_a_store_keeps_a_model_and_limits(tmp_path, monkeypatch):
         kept_model.keep(store, limits)
         assert kept_model.kept(store) == untagged(model, 4)
         assert kept_model.kept_limits(store) == untagged(limits, 4)
+
+
+# Limits that a run of quantiles publishes
+
+ALMOST_NO_NOISE = "20"  # an epsilon at which one report of 16 in 30 million is a wrong bin
+
+
+def people(clients):
+    """A table of clients: two numbers, evenly spread, and a category."""
+    spread = np.linspace(-ONE, ONE, clients).astype(np.int16)
+    numbers = np.stack([spread, spread[::-1] // 2], axis=1)
+    categories = np.zeros((clients, 1), np.int16)
+    return Table("people", ("age", "pay"), numbers, ("sex",), categories, (("f", "m"),))
+
+
+def learner_of(table, schedule=None, **options):
+    population = Population(clients=len(table.numeric), schedule=schedule)
+    return Quantiles(Options(epsilon=ALMOST_NO_NOISE, **options), population, table)
+
+
+@pytest.mark.parametrize("written", ["0.99", 0.99, "p99", np.float64(0.99)])
+def test_the_published_quantile_is_estimated_with_the_others(written):
+    options = Options(quantiles="0.5", publish=written)
+    assert options.published_quantile() == 0.99
+    assert options.parsed_quantiles() == (0.5, 0.99)
+
+
+def test_a_published_quantile_that_is_wanted_anyway_is_estimated_once():
+    assert Options(quantiles="0.5,0.99", publish="p99").parsed_quantiles() == (0.5, 0.99)
+
+
+@pytest.mark.parametrize("wrong", ["", "1", "0", "often", "0.5,0.9", 2])
+def test_what_is_no_quantile_cannot_be_published(wrong):
+    with pytest.raises(UsageError, match="--publish"):
+        Options(publish=wrong)
+
+
+def test_devices_get_the_estimates_in_the_order_of_a_record():
+    learner = finished(learner_of(people(4000), publish="0.9"))
+    result = learner.result([])
+
+    age, pay = (entry["quantiles"][-2]["value"] for entry in result["attributes"])
+    assert age == pytest.approx(0.8, abs=0.05)
+    assert pay == pytest.approx(0.4, abs=0.05)
+    expected = [math.ceil(age * ONE), math.ceil(pay * ONE), wire.NO_LIMIT]
+    assert learner.published == Averaged(wire.LIMITS, expected, wire.LIMITS_EXPONENT)
+    assert result["published"] == {"quantile": 0.9, "limits": expected}
+
+
+def test_a_number_that_nobody_was_asked_for_has_no_limit():
+    learner = finished(learner_of(people(2000), publish="0.9", attributes="pay"))
+    age, pay, sex = learner.published.parameters
+    assert (age, sex) == (wire.NO_LIMIT, wire.NO_LIMIT)
+    assert abs(pay) <= ONE
+
+
+def test_nothing_is_published_before_the_first_report():
+    assert learner_of(people(100), publish="0.9").published is None
+
+
+def test_nothing_is_published_unless_it_is_wanted():
+    learner = finished(learner_of(people(100)))
+    assert learner.published is None
+    assert "published" not in learner.result([])
+
+
+def test_a_served_fleet_gets_limits_of_all_rounds_so_far():
+    learner = learner_of(people(2000), schedule=Schedule(rounds=2), publish="0.9")
+    published = []
+    for _ in rounds(learner, fleet_of(learner)):
+        published.append(learner.published)
+    of_first_round, of_both = published
+    assert of_first_round != of_both
+    assert learner.result([])["published"]["limits"] == of_both.parameters
+
+
+def test_about_the_expected_share_of_a_fleet_is_above_its_limits():
+    """Over 30 runs, at an epsilon of 2, the mean share of devices above the p95 is near 5 %. The
+    share of a single run has a standard deviation of 0.02.
+    """
+    draw = np.random.default_rng(8)
+    shares = []
+    for seed in range(30):
+        values = np.clip(draw.normal(-0.2, 0.2, 10_000), -1, 1)
+        fixed = datasets.to_fixed(values[:, None])
+        table = Table("delays", ("delay",), fixed)
+        options = Options(epsilon="2", publish="0.95", seed=seed)
+        learner = finished(Quantiles(options, Population(clients=10_000), table))
+        found = first_unusual(learner.published.parameters, fixed)
+        shares.append((found == 0).mean())
+    assert np.mean(shares) == pytest.approx(0.05, abs=4 * 0.02 / math.sqrt(30))

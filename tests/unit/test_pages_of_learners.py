@@ -64,6 +64,7 @@ VALUES = {
     "--fleet": "simulated:100",
     "--name": "mine",
     "--store": "store.sqlite",
+    "--publish": "0.99",
     "--quantiles": "0.5,p90",
     "--attributes": "petal width",
     "--bins": "64",

@@ -156,6 +156,7 @@ class Quantiles(quantile_options.Options):
     - quantiles: a list such as (0.5, 0.9) or "median,p99"
     - attributes: the names of the numbers; "": all numbers of the table
     - bins: of the histograms, 16, 64, 256 or 1024; None: by the number of devices and the epsilon
+    - publish: the quantile that boards get as limits, such as 0.99; None: they get none
     - clients, epsilon: as of `Values`, if devices are protected
     - unit: as of `FedSum`, but by default "device"
     - run_epsilon, delta, records: as of `FedSum`, if the unit is another one than the device

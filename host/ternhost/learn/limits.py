@@ -1,13 +1,20 @@
 """Limits of features, above which a value is unusual for a fleet, as devices get them.
 
-A limit is a high quantile of a feature over the devices of the fleet. Devices compare integers, so
-that host and device agree on every row. A device finds the same with tern.limits.
+A limit is a high quantile of a feature over the devices of the fleet: the estimate itself, so that
+about the expected share of the devices is above it. The upper end of its 95 % interval would be no
+better: for a fleet of 10,000 devices, that of p99 is nearly always the largest value that there
+can be, and nothing is above it (docs/guides/unusual.md).
+
+Devices compare integers, so that host and device agree on every row. A device finds the same with
+tern.limits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +23,71 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost.count.questions import Averaged
 from ternhost.errors import UsageError
+from ternhost.learn.quantile_options import name_of
+from ternhost.text import counted
+
+if TYPE_CHECKING:
+    from ternhost.learn.collect import ClientData
 
 Integers = npt.NDArray[np.int64]
 
 NOTHING_UNUSUAL = -1  # in place of the number of a feature
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Which quantile boards get as limits, and where attributes are in their records.
+
+    quantile: such as 0.99. features: the numbers of the features of a record, by the names of
+    attributes. width: the number of features of a record.
+    """
+
+    quantile: float
+    features: Mapping[str, int]
+    width: int
+
+    def limits(self, entries: Sequence[Mapping[str, Any]]) -> Averaged | None:
+        """Return the limits that boards get; None if nobody has reported.
+
+        entries: of the attributes, with their `quantiles` (quantile_results.py).
+        """
+        values = {}
+        for entry in entries:
+            for estimate in entry["quantiles"]:
+                if estimate["quantile"] == self.quantile:
+                    values[self.features[entry["name"]]] = estimate["value"]
+        if not values:
+            return None
+        return limits_of(values, self.width)
+
+    def summary(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the quantile and the limits for JSON, in Q1.14 in the order of a record."""
+        limits = self.limits(entries)
+        parameters = None if limits is None else list(limits.parameters)
+        return {"quantile": self.quantile, "limits": parameters}
+
+
+def publication_of(quantile: float | None, data: ClientData) -> Publication | None:
+    """Return how boards get a quantile as limits; None for no quantile.
+
+    data: what clients hold, and where it is in their records.
+    """
+    if quantile is None:
+        return None
+    names = data.table.numeric_names
+    features = {name: data.first + column for column, name in enumerate(names)}
+    return Publication(quantile, features, data.width)
+
+
+def published_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the line for people that says which limits boards get; none if they get none."""
+    published = result.get("published")
+    if published is None or published["limits"] is None:
+        return []
+    count = sum(limit != wire.NO_LIMIT for limit in published["limits"])
+    name = name_of(published["quantile"])
+    numbers = counted(count, "number")
+    return [f"boards get the {name} of {numbers} as limits: a value above them is unusual"]
 
 
 def limits_of(quantiles: Mapping[int, float], width: int) -> Averaged:

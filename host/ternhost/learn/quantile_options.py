@@ -60,6 +60,12 @@ class Options(UnitOptions, ClientOptions):
         metavar="N",
         shown="by the number of devices and epsilon",
     )
+    publish: Number | None = _what(
+        None,
+        "the quantile that boards get as limits: above them, a value is unusual",
+        metavar="Q",
+        shown="none",
+    )
     epsilon: Number = in_privacy("2", metavar="E")
     unit: str | int = in_privacy("device", metavar="UNIT")
     run_epsilon: Number = in_privacy("1", metavar="E", shown="1, unless --unit is device")
@@ -75,12 +81,23 @@ class Options(UnitOptions, ClientOptions):
     def parsed_quantiles(self) -> tuple[float, ...]:
         """Return the quantiles as numbers between 0 and 1, each once, in ascending order.
 
-        Raises UsageError if one of them cannot be, or if there is none.
+        The one that boards get is among them. Raises UsageError if one of them cannot be, or if
+        there is none.
         """
         texts = elements_of(self.quantiles, "quantiles")
         if not texts:
             raise UsageError("--quantiles names no quantile", hint="such as 0.5,0.9 or median,p90")
-        return tuple(sorted({_quantile(text) for text in texts}))
+        quantiles = {_quantile(text) for text in texts}
+        published = self.published_quantile()
+        if published is not None:
+            quantiles.add(published)
+        return tuple(sorted(quantiles))
+
+    def published_quantile(self) -> float | None:
+        """Return the quantile that boards get as limits; None for none. Raises UsageError."""
+        if self.publish is None:
+            return None
+        return _quantile(str(self.publish), option_name="publish")
 
     def device_class(self) -> DeviceClass:
         """Return the one class of devices at the device's unit. Raises UsageError."""
@@ -109,10 +126,10 @@ class Options(UnitOptions, ClientOptions):
         return tuple(column for column, name in enumerate(names) if name in wanted)
 
 
-def _quantile(text: str) -> float:
+def _quantile(text: str, option_name: str = "quantiles") -> float:
     """Return the quantile that a text names: 0.9 for "0.9" and "p90", 0.5 for "median".
 
-    Raises UsageError if it names none.
+    option_name: the option that has it. Raises UsageError if it names none.
     """
     if text.lower() == _MEDIAN:
         return 0.5
@@ -123,7 +140,7 @@ def _quantile(text: str) -> float:
     with suppress(ArithmeticError, ValueError):  # no number, or too large a one
         value = float(Decimal(number).scaleb(scale))
     must = "numbers above 0 and below 1, median, or percentiles such as p90"
-    require(0 < value < 1, "quantiles", must, repr(text))
+    require(0 < value < 1, option_name, must, repr(text))
     return value
 
 

@@ -6,10 +6,11 @@ whole epsilon. The host makes the levels consistent (bin_tree.py), so that a sha
 and thus a quantile, has less noise than the sum of that many fine bins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
+from ternhost.count.questions import Averaged
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn import attributes
@@ -19,6 +20,7 @@ from ternhost.learn.base import Learner, Population
 from ternhost.learn.bin_levels import bits_for, levels_of
 from ternhost.learn.bin_tree import Distribution, ReportedLevel
 from ternhost.learn.collect import Reports, Values
+from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantile_results import HeldValues, estimates_of, quantile_lines
 from ternhost.privacy.units import DEVICE, parse_unit
@@ -49,6 +51,7 @@ class Quantiles(Values):
         self._population = population
         self._estimated: _Estimated | None = None
         super().__init__(options, population, data)
+        self._publication = publication_of(options.published_quantile(), self._data)
         bins = 2 ** self._exponents[-1]
         numbers = counted(len(self._columns), "number")
         levels = counted(len(self._exponents), "level")
@@ -140,6 +143,20 @@ class Quantiles(Values):
             entries.append(entry)
         return entries
 
+    def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the result of `Values`, and what boards get as limits, if they get any."""
+        result = super().result(history)
+        if self._publication is not None:
+            result["published"] = self._publication.summary(result["attributes"])
+        return result
+
+    @property
+    def published(self) -> Averaged | None:
+        """The limits that boards get; None if they get none, or if nobody has reported."""
+        if self._publication is None:
+            return None
+        return self._publication.limits(self.entries())
+
     def _held_values(self, column: int) -> HeldValues | None:
         """Return what clients hold of a number; None where the host does not know it."""
         if self._holders is None:
@@ -153,6 +170,7 @@ class Quantiles(Values):
         clients = counted(result["clients"], "client")
         return [
             *quantile_lines(result),
+            *published_lines(result),
             f"{reports} of {clients} in {result['seconds']:.1f} s",
         ]
 
