@@ -175,6 +175,11 @@ def test_a_result_of_training_is_a_frame_of_its_rounds(trained):
     assert trained.to_frame()["reports"].tolist() == [250] * 4
 
 
+def test_a_notebook_shows_what_was_collected(collected):
+    mean = collected.attributes[0]
+    assert f"<th>{mean.name}, mean</th><td>{mean.estimate:.4g}" in collected._repr_html_()
+
+
 def test_a_result_of_collecting_is_a_frame_of_its_attributes(collected):
     frame = collected.to_frame()
     assert len(frame) == 13

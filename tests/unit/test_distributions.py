@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from distributions import BINS, HIGH, LOW, QUANTILES, SHARES, SHOWN, TRUE_SHARES, entry
 
+from ternhost.learn import estimate_rows
 from ternhost.learn.collect import Options
 from ternhost.learn.distribution_entries import CollectedDistribution, Quantile, thinned
+from ternhost.learn.quantile_options import Options as QuantileOptions
 from ternhost.plots import distributions
 from ternhost.run import tables
 from ternhost.run.begin import Place
@@ -16,7 +18,6 @@ from ternhost.run.options import RunOptions
 from ternhost.run.report import collecting
 from ternhost.run.run import Run
 from ternhost.store.reader import Reader
-from ternhost.watch import estimates
 from ternhost.watch.page import charts
 
 
@@ -115,6 +116,21 @@ def test_a_table_has_every_quantile_with_its_interval(written):
         assert numbers == pytest.approx(in_minutes([value, *interval, true]))
 
 
+def test_a_run_of_quantiles_writes_its_tables_beside_its_result(here):
+    options = RunOptions("quantiles", QuantileOptions(data="iris", clients=50), "simulated:50")
+    with Run.begin(options, Place("r", here)) as run:
+        attributes = run.run()["attributes"]
+
+    quantile_rows = read(run.directory / "quantiles.csv")
+    bin_rows = read(run.directory / "histogram.csv")
+    for attribute in attributes:
+        own = [row for row in quantile_rows if row["attribute"] == attribute["name"]]
+        values = [quantile["value"] for quantile in attribute["quantiles"]]
+        assert column(own, "value") == pytest.approx(values)
+        own = [row for row in bin_rows if row["attribute"] == attribute["name"]]
+        assert column(own, "share") == pytest.approx(attribute["histogram"]["shares"])
+
+
 def test_a_result_without_distributions_has_no_tables(tmp_path):
     assert tables.write({"attributes": [{"name": "a", "mean": 0.1}]}, tmp_path, "") == []
     assert list(tmp_path.iterdir()) == []
@@ -205,7 +221,7 @@ def test_a_table_of_estimates_has_means_quantiles_and_frequencies():
         "frequencies": [0.2, 0.7, None],
         "intervals": [[0.1, 0.3], [0.6, 0.8], None],
     }
-    rows = list(estimates.rows_of([mean, entry(), colour]))
+    rows = list(estimate_rows.rows_of([mean, entry(), colour]))
     assert [row.what for row in rows] == [
         "age, mean",
         "delay, median",

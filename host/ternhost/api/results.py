@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from ternhost.api.frames import frame
 from ternhost.api.histograms import Histogram, Quantile, quantiles_of
 from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
+from ternhost.learn import estimate_rows
 from ternhost.learn.attribute_results import in_unit
 from ternhost.learn.distribution_entries import distributions_of
 from ternhost.run import directory as run_directory
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+_MOST_ESTIMATES = 24  # rows of the table in a notebook
 # Figures that exist only at the end of a run.
 _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement")
 
@@ -132,11 +135,17 @@ class Result(JsonObject):
         rows = ""
         for name, value in self.figures.items():
             rows += f"<tr><th>{escape(name)}</th><td>{value:.4f}</td></tr>"
+        for what, estimate in self._estimates():
+            rows += f"<tr><th>{escape(what)}</th><td>{escape(estimate)}</td></tr>"
         for sentence in results.privacy_words(self):
             rows += f"<tr><th>privacy</th><td>{escape(sentence)}</td></tr>"
         if self.missing_words:
             rows += f"<tr><th>missing</th><td>{escape(self.missing_words)}</td></tr>"
         return f"<table><caption>{escape(title)}</caption><tbody>{rows}</tbody></table>"
+
+    def _estimates(self) -> Iterator[tuple[str, str]]:
+        """Yield what the table of a notebook shows beside the figures: names and values."""
+        yield from ()
 
     @property
     def missing_words(self) -> str | None:
@@ -310,6 +319,13 @@ class CollectResult(Result):
     """The result of a run that has collected means and frequencies, or quantiles and histograms."""
 
     KEY = "attributes"  # of the member that only these results have
+
+    def _estimates(self) -> Iterator[tuple[str, str]]:
+        for row in islice(estimate_rows.rows_of(self["attributes"]), _MOST_ESTIMATES):
+            value = row.value
+            if row.interval is not None:
+                value += f" (95 %: {row.interval})"
+            yield row.what, value
 
     @property
     def attributes(self) -> Sequence[Attribute]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ternhost.extensions import Line
+from ternhost.learn import estimate_rows
 from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import absence
 from ternhost.run.guarantees import ClassGuarantees, words_of, worst
@@ -17,7 +18,6 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.store.snapshot import OpenRound
 from ternhost.text import brief, counted, visible
-from ternhost.watch import estimates
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.summary import FleetSummary, breakdown
@@ -173,7 +173,7 @@ def _estimates(summary: FleetSummary) -> Iterable[RenderableType]:
         return
     yield Text()
     yield _line(("Collected", "bold"))
-    rows = list(islice(estimates.rows_of(summary.estimates), _MOST_ESTIMATES + 1))
+    rows = list(islice(estimate_rows.rows_of(summary.estimates), _MOST_ESTIMATES + 1))
     for row in rows[:_MOST_ESTIMATES]:
         interval = f"  95 %: {row.interval}" if row.interval else ""
         yield _line(f"{row.what} {row.value}", (interval, "dim"))

@@ -6,10 +6,10 @@ from itertools import islice
 
 from nicegui import ui
 
+from ternhost.learn import estimate_rows
 from ternhost.learn.distribution_entries import distributions_of
 from ternhost.store.snapshot import Snapshot
 from ternhost.text import brief
-from ternhost.watch import estimates
 from ternhost.watch.page import charts, elements
 
 _MOST_ROWS = 200  # of the table
@@ -67,9 +67,9 @@ class EstimateCards:
 
 def table_of(snapshot: Snapshot) -> str:
     """Return an HTML table of the estimates of a snapshot; "" if there are none."""
-    rows = list(islice(estimates.rows_of(snapshot.estimates), _MOST_ROWS))
+    rows = list(islice(estimate_rows.rows_of(snapshot.estimates), _MOST_ROWS))
     if not rows:
         return ""
     if all(row.true is None for row in rows):  # the host does not know what devices hold
-        return elements.table(estimates.HEAD[:-1], [row[:-1] for row in rows])
-    return elements.table(estimates.HEAD, rows)
+        return elements.table(estimate_rows.HEAD[:-1], [row[:-1] for row in rows])
+    return elements.table(estimate_rows.HEAD, rows)

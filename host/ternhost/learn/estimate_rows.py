@@ -1,4 +1,4 @@
-"""What a run has collected so far, as rows of a table for the page and the terminal."""
+"""What a run has collected, as rows of a table for people."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
