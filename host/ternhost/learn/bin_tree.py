@@ -164,6 +164,13 @@ class Shares(NamedTuple):
     high: Floats  # m
 
 
+class _Curve(NamedTuple):
+    """A fitted curve that never falls, and half the length of its 95 % interval at each point."""
+
+    fitted: Floats
+    half: Floats
+
+
 class Distribution:
     """How numbers are distributed over bins: consistent values of the bins of all levels.
 
@@ -179,6 +186,7 @@ class Distribution:
         that is known, as it is for shares; None: it is estimated.
         """
         self.levels = levels
+        self._whole = whole
         bin_count = max(len(level.values) for level in levels)
         self.edges: Floats = np.linspace(-1, 1, bin_count + 1)
 
@@ -288,15 +296,7 @@ class Distribution:
         if self.total <= QUANTILE * self.total_error:  # there may be no number at all
             return Quantile(0.0, -1.0, 1.0)
         start, end = -share * self.total, (1 - share) * self.total
-        functions: Floats = _up_to_each(self.bins)[:-1] - share  # of the edges between bins
-        excess = self.linear(functions)
-        errors = np.maximum(excess.errors, _TINY)
-
-        def rising(values: Floats) -> Floats:
-            return np.clip(_rising(values, 1 / errors**2), start, end)
-
-        fitted = rising(excess.values)
-        half = _half_intervals(rising, fitted, excess.covariance)
+        fitted, half = self._curve(share)
         # What bounds the curve at an edge also bounds it at all edges before or behind it.
         highest = np.minimum.accumulate((fitted + half)[::-1])[::-1]
         lowest = np.maximum.accumulate(fitted - half)
@@ -311,6 +311,34 @@ class Distribution:
             low=float(self.edges[low_bin]),
             high=float(self.edges[high_bin + 1]),
         )
+
+    def _curve(self, share: float) -> _Curve:
+        """Fit the curve of which `share` is a quantile, at the edges between bins (bins - 1)."""
+        if self._whole is None:
+            return self._fit(share)
+        # The whole has no error: the same curve, moved, is that of every share.
+        fitted, half = self._curve_of_no_share
+        return _Curve(fitted - share * self._whole, half)
+
+    @cached_property
+    def _curve_of_no_share(self) -> _Curve:
+        return self._fit(0)
+
+    def _fit(self, share: float) -> _Curve:
+        """Fit a curve that never falls to the values of all bins up to each inner edge.
+
+        share: this part of the total is subtracted from each of them.
+        """
+        functions: Floats = _up_to_each(self.bins)[:-1] - share
+        excess = self.linear(functions)
+        errors = np.maximum(excess.errors, _TINY)
+
+        def rising(values: Floats) -> Floats:
+            fitted = _rising(values, 1 / errors**2)
+            return np.clip(fitted, -share * self.total, (1 - share) * self.total)
+
+        fitted = rising(excess.values)
+        return _Curve(fitted, _half_intervals(rising, fitted, excess.covariance))
 
 
 def _up_to_each(bins: int) -> Floats:
