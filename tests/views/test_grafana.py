@@ -47,15 +47,20 @@ def test_no_text_of_a_board_is_a_template_of_an_alert_or_a_panel():
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """The names of all figures of a run with boards and refusals: (name, pairs of labels)."""
+    """The names of all figures of a run with boards and refusals, and of one of quantiles: (name,
+    pairs of labels).
+    """
     directory = tmp_path_factory.mktemp("served")
-    path = directory / "store.sqlite"
-    fleet = f"--fleet simulated:60 --data iris --store {path} --rounds 2"
+    paths = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        assert main(["serve", *fleet.split(), "--no-report", "--quiet"]) == 0
+        for learner in ("fedsgd", "quantiles"):
+            paths[learner] = directory / f"{learner}.sqlite"
+            fleet = f"--fleet simulated:60 --data iris --store {paths[learner]} --rounds 2"
+            words = ["serve", learner, *fleet.split(), "--no-report", "--quiet"]
+            assert main(words) == 0
     hello = {"budget": 1, "entropy": 1, "release": "1"}
-    with Store(path) as store:
+    with Store(paths["fedsgd"]) as store:
         board = BoardRow(
             "00000001",
             first=1,
@@ -67,6 +72,11 @@ def everything(tmp_path_factory):
         )
         store.boards_seen([board])
         store.add_devices({device: bytes(32) for device in range(1, 61)})
+    return served_of(paths["fedsgd"]) | served_of(paths["quantiles"])
+
+
+def served_of(path):
+    """The names of all figures of a store, and of a status: (name, pairs of labels)."""
     served = Metrics(0)
     served.add_store(path)
     served.update(replace(STATUS, frames={"accepted": 1, "forged": 0}))
