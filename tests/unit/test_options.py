@@ -1,6 +1,7 @@
 """Declared options: the parser that is made from them, and the values that are refused."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from simulating import run
@@ -29,6 +30,57 @@ def test_alternatives_of_an_algorithm_exclude_each_other(name):
             assert {field.name, other} <= names_of(cls)
             with pytest.raises(UsageError, match="exclude each other"):
                 options.check_named(cls, {field.name: "x", other: "x"})
+
+
+# Options that are lists
+
+
+@pytest.mark.parametrize(
+    "elements", [["a"], ["a", "b c"], ["a, b", "c"], ['say "a"', "b"], ["0.5", "p90"]], ids=str
+)
+def test_a_list_from_python_is_read_back_from_its_text(elements):
+    assert options.elements_of(options.joined(elements), "names") == elements
+    assert options.elements_of(options.joined(tuple(elements)), "names") == elements
+
+
+def test_a_text_or_a_number_is_a_list_of_one():
+    assert options.elements_of(options.joined("a"), "names") == ["a"]
+    assert options.elements_of(options.joined(0.5), "names") == ["0.5"]
+
+
+@pytest.mark.parametrize("wrong", [b"a", {"a": 1}, {"a"}, None, [None], [True], 1j], ids=str)
+def test_what_is_no_list_of_texts_and_numbers_is_refused(wrong):
+    with pytest.raises(TypeError):
+        options.joined(wrong)
+
+
+# Options that need others
+
+
+class Coat:
+    """A dataclass of options would have these, with their defaults."""
+
+    weather = "dry"
+    ONLY_WITH: ClassVar = {"umbrella": ("weather", "wet")}
+    NOT_WITH: ClassVar = {"hat": ("weather", "wet")}
+
+
+@pytest.mark.parametrize(
+    ("name", "weather", "fits"),
+    [
+        ("umbrella", "wet", True),
+        ("umbrella", "dry", False),
+        ("umbrella", None, False),
+        ("hat", "wet", False),
+        ("hat", None, True),
+        ("scarf", "wet", True),
+    ],
+)
+def test_an_option_may_need_a_value_of_another_one(name, weather, fits):
+    named = {name: "x"}
+    if weather is not None:
+        named["weather"] = weather
+    assert (options.misfit(Coat, name, named) is None) == fits
 
 
 def test_round_numbers_can_be_skipped_but_not_far(store):

@@ -38,6 +38,7 @@ CASES = {
         "values",
         {"data": "people", "epsilons": "4:0.5,10:0.5"},
     ),
+    "quantiles": ("quantiles", {"data": "people", "epsilon": "2", "bins": 64}),
     "infer": ("infer", {"data": "iris", "epsilon": "8"}),
     "personalised infer": ("infer", {"data": "iris", "epsilons": PERSONAL}),
 }
