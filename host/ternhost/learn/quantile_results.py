@@ -22,7 +22,6 @@ import numpy.typing as npt
 from tern.fixed import ONE
 from ternhost.learn.attribute_results import value_in_unit
 from ternhost.learn.bin_tree import Distribution, Linear
-from ternhost.learn.estimate import QUANTILE
 from ternhost.learn.quantile_options import name_of
 from ternhost.vectorised import bins as bins_of
 
@@ -82,7 +81,7 @@ def estimates_of(
             entry["true"] = held.quantile(quantile)
         quantile_entries.append(entry)
 
-    cumulative = _shares(distribution.cumulative, distribution.total)
+    cumulative = _shares(distribution, distribution.cumulative)
     if held is not None:
         cumulative["true"] = np.cumsum(held.histogram(distribution.bins)).tolist()
     estimates = {
@@ -101,22 +100,23 @@ def _histogram(distribution: Distribution, bins: int, held: HeldValues | None) -
     parts = distribution.bins // bins  # finest bins of a bin
     histogram = {
         "edges": distribution.edges[::parts].tolist(),
-        **_shares(distribution.histogram(bins), distribution.total),
+        **_shares(distribution, distribution.histogram(bins)),
     }
     if held is not None:
         histogram["true"] = held.histogram(bins).tolist()
     return histogram
 
 
-def _shares(estimated: Linear, total: float) -> dict[str, Any]:
-    """Return estimated shares for JSON, with intervals that leave out what no share can be.
+def _shares(distribution: Distribution, estimated: Linear) -> dict[str, Any]:
+    """Return the shares of bins with their intervals, for JSON.
 
-    estimated: values and their standard errors. total: the value that a share of 1 has.
+    estimated: what is in the bins, by the distribution.
     """
-    shares = estimated.values / total
-    half = QUANTILE * estimated.errors / total
-    low, high = np.clip(shares - half, 0, 1), np.clip(shares + half, 0, 1)
-    return {"shares": shares.tolist(), "intervals": np.stack([low, high], axis=1).tolist()}
+    shares = distribution.shares(estimated)
+    return {
+        "shares": shares.values.tolist(),
+        "intervals": np.stack([shares.low, shares.high], axis=1).tolist(),
+    }
 
 
 # Lines for people

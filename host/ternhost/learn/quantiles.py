@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from ternhost.count.questions import Averaged
 from ternhost.datasets import Table
-from ternhost.errors import UsageError
 from ternhost.learn import attributes
 from ternhost.learn.attribute_results import unit_of
 from ternhost.learn.attributes import Part
@@ -23,6 +22,7 @@ from ternhost.learn.collect import Reports, Values
 from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantile_results import HeldValues, estimates_of, quantile_lines
+from ternhost.learn.quantiles_of_records import QuantilesOfRecords
 from ternhost.privacy.units import DEVICE, parse_unit
 from ternhost.text import counted
 
@@ -68,8 +68,7 @@ class Quantiles(Values):
         """
         if parse_unit(options.unit) == DEVICE:
             return cls(options, population, data)
-        text = f"quantiles protect whole devices, and --unit is {options.unit}"
-        raise UsageError(text, hint="leave --unit out")
+        return QuantilesOfRecords(options, population, data)
 
     def make_plan(self, table: Table) -> list[list[Part]]:
         """Return, for the one class of devices, the parts: bins of numbers at each level."""
@@ -166,6 +165,8 @@ class Quantiles(Values):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the quantiles, and how many clients reported, in lines for people."""
+        if "unit" in result:  # of sums over records
+            return QuantilesOfRecords.summary(result)
         reports = counted(result["reports"], "report")
         clients = counted(result["clients"], "client")
         return [
