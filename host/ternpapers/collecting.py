@@ -10,7 +10,7 @@ from typing import Any
 from tern.card import Card
 from ternhost.count.rounds import Counts
 from ternhost.datasets import Floats, Table
-from ternhost.learn import attributes
+from ternhost.learn import attributes, liars
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Population
 from ternhost.learn.collect import ClientOptions, Interval, Values
@@ -53,6 +53,19 @@ class CollectLevels(Values):
         options = self.options
         means = levels.combine(counts, options.mu, clamp=options.clamp, seed=options.seed)
         return means, [None] * len(means)
+
+    def kinds_of_numbers(
+        self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
+    ) -> list[liars.Kind] | None:
+        """Return the kinds of reports in the means; None if these are clamped, and so no means.
+
+        Arguments as of `means`.
+        """
+        if self.options.clamp:
+            return None
+        return [
+            levels.kind_of(card, of_card.sum(axis=1), self.options.mu) for card, of_card in counts
+        ]
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of collecting, with the epsilon that the paper states for a report."""

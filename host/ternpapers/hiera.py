@@ -13,6 +13,7 @@ import numpy as np
 
 from ternhost.count.rounds import CohortCounts
 from ternhost.datasets import Dataset
+from ternhost.learn import liar_results
 from ternhost.learn.base import Population
 from ternhost.learn.designs import BudgetOptions, DeviceClass, ReportDesign, in_privacy
 from ternhost.learn.fedsgd import FedSGD, GroupOptions
@@ -102,6 +103,12 @@ class HierA(FedSGD):
         means = levels.combine(
             counts_by_class, self.options.mu, clamp=self.options.clamp, seed=seed
         )
+        if not self.options.clamp:  # clamping bounds lies further, by how much is not known
+            kinds = []
+            for card, counts in counts_by_class:
+                kinds.append(levels.kind_of(card, counts.sum(axis=1), self.options.mu, tau))
+            answers = sum(cohort.reports for cohort in cohorts)
+            self._moved_by_liars = liar_results.of_kinds(kinds, tau * means, cohorts[0].k, answers)
         return tau * means, reports
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:

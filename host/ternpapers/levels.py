@@ -28,6 +28,7 @@ from tern.fixed import ONE
 from ternhost.count.rounds import Counts
 from ternhost.datasets import Fixed
 from ternhost.errors import UsageError
+from ternhost.learn import liars
 from ternhost.learn.parameters import Floats
 from ternhost.options import require
 from ternhost.privacy import cards, certify
@@ -149,6 +150,22 @@ def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
         for probability, moment in zip(probabilities, second_moments, strict=True):
             total += count * probability * moment
     return total / len(values) ** 2
+
+
+def kind_of(card: Card, reports: Counts, mu: int = 1, tau: float = 1.0) -> liars.Kind:
+    """Return the kind of reports with which a class takes part in `combine`, without clamping.
+
+    A report tells most if all of its copies keep its sign.
+
+    reports: how many the class has about each coordinate (d). tau: the range of the values.
+    """
+    magnitudes = lhp.magnitudes(card)
+    farthest = 0.0
+    for source, targets in enumerate(_targets(magnitudes, mu)):
+        of_copies = (mu - len(targets)) * magnitudes[source] + magnitudes[targets].sum()
+        farthest = max(farthest, tau * float(of_copies) / mu)
+    weight = 1 / float(magnitudes.max()) ** 2
+    return liars.Kind(reports, weight, low=-farthest, high=farthest)
 
 
 def combine(

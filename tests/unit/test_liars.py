@@ -19,6 +19,7 @@ from ternhost import vectorised
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts
 from ternhost.learn import estimate, liars
+from ternhost.learn.bin_tree import Distribution, ReportedLevel, SummedLevel
 from ternhost.learn.estimate import CategoryReports
 from ternhost.privacy import certify, mechanisms, projection, sums
 from ternhost.vectorised import projection as projections
@@ -567,17 +568,81 @@ def test_honest_devices_of_a_level_leave_the_same_bound_before_a_run():
     assert liars.levels_before([level]).most[0] == pytest.approx(2 / 200 * farthest, rel=1e-9)
 
 
-def test_the_quantile_of_an_honest_distribution_is_within_its_range():
-    """Cumulative shares that lies have moved by anything up to the bound have the quantile that the
-    honest ones have within the range.
+def tree_of(card, hashing, names, buckets, supported):
+    """The distribution over 16 bins, from reports about 4 and about 16 bins."""
+    fine = CategoryReports(hashing, supported.sum(axis=0), hashed_reports=len(buckets))
+    return Distribution([ReportedLevel(category_reports(card, names)), ReportedLevel(fine)])
+
+
+def test_a_thousand_attacks_leave_quantiles_within_their_range_and_the_best_is_close():
+    """Liars are all asked about 4 bins, and all name the same one, or are all asked about 16 bins,
+    and name a bucket with exactly the first bins, or one without them.
     """
     random = np.random.default_rng(10)
-    edges = np.linspace(-1, 1, 17)
-    for _ in range(200):
-        honest = np.cumsum(random.dirichlet(np.ones(16)))
-        moved = random.uniform(-0.05, 0.05, size=16)
-        bound = liars.Bound(np.full(16, 0.05), np.full(16, 0.05), np.ones(16, np.int64))
-        for quantile in (0.1, 0.5, 0.99):
-            low, high = liars.quantile_range(edges, honest + moved, bound, quantile)
-            true = np.interp(quantile, np.concatenate([[0], honest]), edges)
-            assert low - 1e-9 <= true <= high + 1e-9
+    card, hashing = designed("grr", "1", 4), designed("grr", "1", 4)
+    kept = estimate.frequency_law(card)[0]  # the probability that a report is true
+    reports, no_move = 1500, np.zeros(15)
+    number = int(liars.liars_among(2 * reports, "0.05"))
+    ratios = []
+    for attack in range(ATTACKS):
+        is_kept = random.random(reports) < kept
+        names = np.where(
+            is_kept, random.integers(4, size=reports), random.integers(4, size=reports)
+        )
+        hashes = random.integers(PRIME, size=(reports, 2))
+        true = random.integers(16, size=reports)
+        lies_about_16_bins = attack % 2 == 1
+        if lies_about_16_bins:
+            hashes[:number] = prefix_hash(random.integers(1, 16), 4)
+            true[:number] = 0  # of the first bins
+        else:
+            names[:number] = random.integers(4)
+        bucket_of_bin = vectorised.hashed(hashes, np.arange(16)[None], 4)
+        own_bucket = bucket_of_bin[np.arange(reports), true]
+        buckets = np.where(is_kept, own_bucket, random.integers(4, size=reports))
+        buckets[:number] = (own_bucket[:number] + random.integers(2)) % 4
+        supported = bucket_of_bin == buckets[:, None]
+
+        everybody = tree_of(card, hashing, names, buckets, supported)
+        honest_names, honest_fine = names[number:], slice(None)
+        if lies_about_16_bins:
+            honest_names, honest_fine = names, slice(number, None)
+        honest = tree_of(card, hashing, honest_names, buckets[honest_fine], supported[honest_fine])
+        quantile = (0.25, 0.5, 0.9)[attack % 3]
+        low, high = liars.quantile_range(everybody, quantile, liars.cumulative(everybody, "0.05"))
+        (of_all,) = everybody.quantiles_if_moved(quantile, [no_move])
+        (of_honest,) = honest.quantiles_if_moved(quantile, [no_move])
+        if of_honest < of_all:
+            ratios.append((of_all - of_honest) / (of_all - low))
+        else:
+            ratios.append((of_honest - of_all) / (high - of_all))
+    require_tight(ratios)
+
+
+def test_a_tree_whose_level_has_liars_only_leaves_all_quantiles_open():
+    card, hashing = designed("grr", "1", 4), designed("grr", "1", 4)
+    tree = tree_of(card, hashing, np.array([0]), np.array([1, 2]), np.ones((2, 16), bool))
+    assert liars.quantile_range(tree, 0.5, liars.cumulative(tree)) == (-1, 1)
+
+
+def test_lies_about_sums_of_records_leave_quantiles_within_their_range():
+    """Boards report how many records they have in 4 and in 16 bins. One of 20 reports whatever
+    its symbols allow.
+    """
+    random = np.random.default_rng(11)
+    of_report = liars.Range(-60.0, 160.0)
+    for _ in range(100):
+        coarse = random.multinomial(100, np.ones(4) / 4, size=20).astype(float)
+        fine = random.multinomial(100, np.ones(16) / 16, size=20).astype(float)
+        coarse[0] = random.choice(of_report, size=4)
+        fine[0] = random.choice(of_report, size=16)
+
+        def tree(boards):
+            levels = [SummedLevel(coarse[boards].sum(axis=0), 10.0)]  # noqa: B023
+            levels.append(SummedLevel(fine[boards].sum(axis=0), 10.0))  # noqa: B023
+            return Distribution(levels, whole=None)
+
+        everybody, honest = tree(slice(None)), tree(slice(1, None))
+        bound = liars.cumulative_of_sums(everybody, of_report, 0.5, reports=20)
+        low, high = liars.quantile_range(everybody, 0.5, bound)
+        assert low <= honest.quantile(0.5).value <= high

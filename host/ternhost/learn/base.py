@@ -187,6 +187,13 @@ class Learner:
         """Return settings that the learner chose for the last round, by name."""
         return {}
 
+    def moved_by_liars(self) -> dict[str, Any] | None:
+        """Return how far lying devices could have moved the gradient of the last round, for JSON.
+
+        It is an entry as of `liar_results.of_length`; None if no bound is known.
+        """
+        return None
+
     @property
     def averaged(self) -> Averaged | None:
         """The model so far, if devices can use it."""

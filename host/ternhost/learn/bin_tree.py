@@ -312,6 +312,23 @@ class Distribution:
             high=float(self.edges[high_bin + 1]),
         )
 
+    def quantiles_if_moved(self, share: float, moves: Sequence[Floats]) -> list[float]:
+        """Estimate a quantile as `quantile` does, if the value of all bins up to an edge were larger.
+
+        moves: in how many ways, and for each by how much larger, at the upper edge of each of the
+            finest bins but the last one.
+        """
+        start, end = -share * self.total, (1 - share) * self.total
+        functions: Floats = _up_to_each(self.bins)[:-1] - share  # of the edges between bins
+        excess = self.linear(functions)
+        errors = np.maximum(excess.errors, _TINY)
+        quantiles = []
+        for moved in moves:
+            fitted = np.clip(_rising(excess.values + moved, 1 / errors**2), start, end)
+            at, crossed = _crossing(np.array([start, *fitted, end]))
+            quantiles.append(float(np.interp(0, crossed, self.edges[at : at + 2])))
+        return quantiles
+
     def _curve(self, share: float) -> _Curve:
         """Fit the curve of which `share` is a quantile, at the edges between bins (bins - 1)."""
         if self._whole is None:

@@ -23,7 +23,7 @@ from ternhost.count.rounds import CohortCounts, Counts, RoundResult
 from ternhost.datasets import EVERYTHING, Floats, Holdings, Selection, Table, on_devices
 from ternhost.datasets.base import CONSTANT, MULTICLASS
 from ternhost.errors import UsageError
-from ternhost.learn import attributes, estimate
+from ternhost.learn import attributes, estimate, liar_results, liars
 from ternhost.learn.attribute_results import (
     attribute_lines,
     error_lines,
@@ -404,6 +404,7 @@ class Values(Learner):
             "clients": self._most,
             **squared_errors(entries),
             "attributes": entries,
+            "liars": liar_results.of_attributes(self.moved_attributes(entries)),
             "parts": part_summaries,
         }
         narrowest = min(taus)
@@ -467,14 +468,8 @@ class Values(Learner):
         if not names:
             return []
 
-        # For each class of clients: what was reported, and that numbers were clipped to +-tau.
-        counts, taus = [], []
-        reports = np.zeros(len(names), np.int64)
-        for class_reports in self._by_class():
-            numbers = class_reports[0]  # all numbers are one part, the first of each class
-            counts.append((numbers.part.design.card, numbers.counts))
-            taus.append(numbers.part.design.tau or 1.0)  # None: to [-1, 1]
-            reports += numbers.counts.sum(axis=1)
+        counts, taus = self._reports_about_numbers()
+        reports = sum(of_class.sum(axis=1) for _, of_class in counts)
         means, intervals = self.means(counts, taus)
 
         entries = []
@@ -495,6 +490,19 @@ class Values(Learner):
             entries.append(entry)
         return entries
 
+    def _reports_about_numbers(self) -> tuple[list[tuple[Card, Counts]], list[float]]:
+        """Return what each class of clients reported about numbers, and to which tau it clipped them.
+
+        The reports are a card and how often each of its symbols was reported for each number
+        (numbers x symbols).
+        """
+        counts, taus = [], []
+        for class_reports in self._by_class():
+            numbers = class_reports[0]  # all numbers are one part, the first of each class
+            counts.append((numbers.part.design.card, numbers.counts))
+            taus.append(numbers.part.design.tau or 1.0)  # None: to [-1, 1]
+        return counts, taus
+
     def means(
         self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
     ) -> tuple[Floats, Sequence[Interval | None]]:
@@ -507,6 +515,45 @@ class Values(Learner):
         """
         combined = estimate.combine(counts, tau=taus)
         return combined.mean, intervals_of(combined)
+
+    def kinds_of_numbers(
+        self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
+    ) -> list[liars.Kind] | None:
+        """Return the kinds of reports of which `means` are weighted means; None if they are no such.
+
+        Arguments as of `means`.
+        """
+        kinds = []
+        for (card, of_card), tau in zip(counts, taus, strict=True):
+            kinds.append(liars.kind_of_means(card, of_card.sum(axis=1), tau))
+        return kinds
+
+    def moved_attributes(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return how far lying devices can have moved the estimates of attributes, for JSON.
+
+        entries: the results of all attributes. The form is that of `liar_results.of_attribute`.
+        """
+        numeric_names = self._data.table.numeric_names
+        moved = []
+        kinds = None
+        if numeric_names:
+            kinds = self.kinds_of_numbers(*self._reports_about_numbers())
+        for entry in entries:
+            if "frequencies" in entry:
+                column = len(numeric_names) + self._data.table.categorical_names.index(
+                    entry["name"]
+                )
+                shares = np.array(entry["frequencies"], np.float64)  # nan for None
+                bound = liars.frequencies(self.reports_about(column), shares)
+                moved.append(liar_results.of_attribute(entry["name"], entry["reports"], bound.most))
+            elif kinds:
+                column = numeric_names.index(entry["name"])
+                of_number = [
+                    kind._replace(reports=kind.reports[column : column + 1]) for kind in kinds
+                ]
+                bound = liars.after(of_number, [entry["mean"]])
+                moved.append(liar_results.of_attribute(entry["name"], entry["reports"], bound.most))
+        return moved
 
     def categorical_entries(self) -> list[dict[str, Any]]:
         """Return the result of each categorical attribute: the frequencies of its categories.
@@ -581,6 +628,7 @@ class Values(Learner):
         clients = counted(result["clients"], "client")
         return [
             *attribute_lines(result),
+            *liar_results.collecting_lines(result),
             f"{reports} of {clients} in {result['seconds']:.1f} s",
             *stated_epsilon_lines(result),
             *error_lines(result),

@@ -30,7 +30,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
-from ternhost.learn import projections
+from ternhost.learn import liar_results, projections
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import (
     DeviceClass,
@@ -490,9 +490,11 @@ class Direct(DirectLearning):
         """
         if self._descent:
             self._descent.learn(result, devices[self._second_half])
+            self._moved_by_liars = self._descent.moved_by_liars()
             return
 
         self._round += 1
+        self._moved_by_liars = None  # unless this round has reports about a gradient
         feature_cohorts, gradient_cohorts = [], []
         for cohort in result.cohorts:
             if not cohort.reports:
@@ -508,6 +510,8 @@ class Direct(DirectLearning):
         if gradient_cohorts:
             observation, means = observation_of(gradient_cohorts)
             self.last_gradient = {"round": result.number, **means.summary()}
+            tau = 2.0 ** -gradient_cohorts[0].question.range  # to which coordinates were clipped
+            self._moved_by_liars = liar_results.of_gradient(gradient_cohorts, means.mean, tau)
             self._observations.add(observation)
         if self._rows is not None and not self._rows_suit:
             self._drop_rows()

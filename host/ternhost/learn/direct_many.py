@@ -26,7 +26,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
-from ternhost.learn import projections
+from ternhost.learn import liar_results, projections
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import ReportDesign, by_class
 from ternhost.learn.devices import Devices, take
@@ -330,6 +330,7 @@ class DirectOfMany(DirectLearning):
         """
         planned = self._planned(devices)
         self._round += 1
+        self._moved_by_liars = None  # unless this round has reports
         if not result.reports:
             return
         by_records: dict[int, list[CohortCounts]] = {}
@@ -350,6 +351,7 @@ class DirectOfMany(DirectLearning):
         """
         observation, means = observation_of(cohorts)
         self.last_gradient = {"round": number, **means.summary()}
+        self._moved_by_liars = liar_results.of_gradient(cohorts, means.mean)
         # A device also clips each value, to tau, which hardly matters beside the radius.
         observed = replace(observation, tau=None)
         for fit in self._fits:

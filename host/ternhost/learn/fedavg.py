@@ -26,7 +26,7 @@ from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings, Indices
 from ternhost.datasets.holdings import require_enough
 from ternhost.errors import UsageError
-from ternhost.learn import estimate
+from ternhost.learn import estimate, liar_results, liars
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import (
     DeviceClass,
@@ -336,12 +336,19 @@ class FedAvg(Learning):
 
         devices: not needed, as the counts of the result are complete.
         """
+        self._moved_by_liars = None  # unless this round has reports
         if not result.reports:
             self.trainer.fail()
             return
         parts = [(self._design_of(cohort), cohort) for cohort in result.cohorts]
         # Clients report where a weight began less where it ended.
         change = combine(parts, self.options.weights)
+        self._moved_by_liars = liar_results.of_kinds(
+            [_kind_of(design, cohort, self.options.weights) for design, cohort in parts],
+            mean=change,
+            k=self.designs[0].k,
+            reports=result.reports,
+        )
         # They began at quantised weights, `start`, so the model shall move from w to start -
         # change. That is a step of rate 1 against the gradient w - (start - change).
         start = _mantissas(self.trainer.weights) * 2.0**EXPONENT
@@ -365,6 +372,23 @@ def _mantissas(weights: Floats) -> Indices:
     return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
 
+def _weight_of_report(design: ReportDesign, weights: str) -> float:
+    """Return how much a report of a class counts. weights: CLIENTS or VARIANCE."""
+    if weights == VARIANCE:
+        return 1 / second_moment(design)
+    return 1.0
+
+
+def _kind_of(design: ReportDesign, cohort: CohortCounts, weights: str) -> liars.Kind:
+    """Return the kind of reports with which a class takes part in `combine`."""
+    return liars.kind_of_means(
+        cohort.card,
+        cohort.counts.sum(axis=1),
+        tau=range_units(design) * FINE,
+        weight=_weight_of_report(design, weights),
+    )
+
+
 def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
     """Estimate the mean change of each weight of the model (d) from the clients' reports.
 
@@ -379,11 +403,8 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
     d = len(first_cohort.counts)
     weighted_sum, weight_sum = np.zeros(d), np.zeros(d)
     for design, cohort in parts:
-        report_weight = 1.0
-        if weights == VARIANCE:
-            report_weight = 1 / second_moment(design)
         reports = cohort.counts.sum(axis=1)  # of each coordinate
-        class_weight = reports * report_weight
+        class_weight = reports * _weight_of_report(design, weights)
         # On the scale [-1, 1], as shares of tau. It is nan, and becomes 0, where nobody reported.
         scaled_mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
         tau = range_units(design) * FINE  # as devices round it

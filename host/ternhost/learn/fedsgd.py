@@ -14,7 +14,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
-from ternhost.learn import estimate, projections, ranges, training
+from ternhost.learn import estimate, liar_results, projections, ranges, training
 from ternhost.learn.base import Cohort, Population, require_clients
 from ternhost.learn.designs import (
     DeviceClass,
@@ -402,6 +402,7 @@ class FedSGD(Learning):
 
         devices: not needed, as the counts of the result are complete.
         """
+        self._moved_by_liars = None  # unless this round has reports about a gradient
         if not result.reports:
             self.trainer.fail()
             return
@@ -429,6 +430,7 @@ class FedSGD(Learning):
         first = result.cohorts[0]
         means = estimate.mean_of_projections(*result.cohorts)
         self.last_gradient = {"round": result.number, **means.summary()}
+        self._moved_by_liars = liar_results.of_gradient(result.cohorts, means.mean)
         body = projection.of(first.card)
         self._tau = projection.real_radius(body, first.question.range)  # of the clipped gradients
         reports = means.reports.astype(np.float64)
@@ -456,6 +458,7 @@ class FedSGD(Learning):
         # card is used.
         means = estimate.combine(counts, bound=True, tau=tau)
         self.last_gradient = {"round": number, **means.summary()}
+        self._moved_by_liars = liar_results.of_gradient(cohorts, means.mean, tau)
         return means.mean, means.reports.astype(np.float64)
 
     # State and result

@@ -18,11 +18,11 @@ from tern.ledger import RHO
 from tern.wire import MAX_DIMENSION
 from ternhost.count.disclosures import ReportCounts
 from ternhost.count.questions import Question
-from ternhost.count.rounds import RoundResult
+from ternhost.count.rounds import CohortCounts, RoundResult
 from ternhost.datasets import Dataset, Holdings
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
-from ternhost.learn import public
+from ternhost.learn import liar_results, liars, public
 from ternhost.learn.base import Cohort, Population
 from ternhost.learn.designs import ReportDesign, in_privacy
 from ternhost.learn.devices import Devices, take
@@ -352,8 +352,10 @@ class FedSum(Learning):
         (cohort,) = result.cohorts  # all boards get the same question
         self._spent += int(cohort.card.epsilon)  # each report costs that many millionths of rho
         totals = np.zeros(self.d + 1)
+        self._moved_by_liars = None  # unless this round has reports
         if cohort.reports:
             totals, _ = sums_of(cohort)
+            self._moved_by_liars = self._liars_of(cohort, totals[:-1])
         body = sums.of(cohort.card)  # the card is the table of the noise
         grid_step = sums.grid(body, cohort.question.range)  # in real units
         # The tally, which shows how many gradients were clipped, comes last. It is counted in grid
@@ -365,6 +367,20 @@ class FedSum(Learning):
             boards=cohort.reports,
         )
         self._plan_round()
+
+    def _liars_of(self, cohort: CohortCounts, totals: Floats) -> dict[str, Any]:
+        """Return how far lies can have moved the mean gradient of a record, for the entry of a round.
+
+        The gradient is the mean sum of a board over the number of records that a board has.
+
+        totals: the sums of the gradients of all boards (d).
+        """
+        records: int = self.options.most_records
+        return liar_results.of_length(
+            liars.length_of_sums(cohort) / records,
+            estimate=totals / (cohort.reports * records),
+            reports=cohort.reports,
+        )
 
     def chosen(self) -> dict[str, float]:
         return {"radius": self._descent.radius}

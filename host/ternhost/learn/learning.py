@@ -23,7 +23,7 @@ from ternhost.datasets.findings import NO_RECORD
 from ternhost.datasets.holdings import require_enough
 from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
-from ternhost.learn import judging, projections, thresholds
+from ternhost.learn import judging, liar_results, projections, thresholds
 from ternhost.learn.base import Learner, Population, report_summary
 from ternhost.learn.data_options import DataOptions
 from ternhost.learn.designs import (
@@ -155,6 +155,7 @@ class Learning(Learner):
             text = f"{self.classes} classes of {features} features have {self.d:,} weights"
             raise UsageError(text, hint)
         self.last_gradient: dict[str, Any] | None = None  # of the last round that estimated one
+        self._moved_by_liars: dict[str, Any] | None = None  # how far lies could move that
         self._turns: Turns | None = None  # which clients a round asks; made when first needed
 
     @classmethod
@@ -383,6 +384,9 @@ class Learning(Learner):
 
     # Results
 
+    def moved_by_liars(self) -> dict[str, Any] | None:
+        return self._moved_by_liars
+
     def figures(self) -> dict[str, float]:
         if self.dataset is None:
             return {}
@@ -458,6 +462,7 @@ class Learning(Learner):
             "weights": self.weights.tolist(),
             "threshold": self.threshold_of(self.weights) if self._has_threshold else None,
             "last_gradient": self.last_gradient,
+            "liars": liar_results.of_history(history),
         }
 
     def _feature_names(self) -> list[str]:
@@ -544,6 +549,7 @@ class Learning(Learner):
             *_metric_lines(result),
             *_decision_lines(result),
             *class_name_lines(result),
+            *liar_results.training_lines(result),
             *_report_lines(result),
             *_class_lines(result["classes"]),
         ]

@@ -36,6 +36,7 @@ from tern import card as cards
 from tern.card import Card
 from tern.sums import Sum
 from ternhost.count.rounds import CohortCounts
+from ternhost.learn.bin_tree import Distribution, ReportedLevel
 from ternhost.learn.estimate import CategoryReports, frequency_law, values_of_sums, worst_variance
 from ternhost.privacy import certify, projection, sums
 
@@ -327,11 +328,8 @@ def frequencies(
     kinds = []
     for class_ in classes:
         counts = np.asarray(class_.counts, np.int64)
-        reports = int(counts.sum())
-        if class_.hashed_reports is not None:
-            reports = class_.hashed_reports
         is_hashed = class_.hashed_reports is not None
-        kinds.append(kind_of_categories(class_.card, reports, len(counts), hashed=is_hashed))
+        kinds.append(kind_of_categories(class_.card, class_.reports, len(counts), hashed=is_hashed))
     return after(kinds, shares, share)
 
 
@@ -486,6 +484,10 @@ class Range(NamedTuple):
 
     low: float
     high: float
+
+    def times(self, factor: float) -> "Range":
+        """Return the range of the same values times a factor above 0."""
+        return Range(factor * self.low, factor * self.high)
 
 
 def range_of_sums(body: Sum) -> Range:
@@ -679,42 +681,81 @@ def _to_be_moved_with_levels(levels: Sequence[_LevelValues], liars: int) -> Floa
     return moved
 
 
-# Quantiles
+# Distributions
 
 
-def quantile_range(
-    edges: npt.ArrayLike, cumulative: npt.ArrayLike, bound: Bound, quantile: float
-) -> Range:
-    """Return how far lies can move a quantile of a distribution: its least and its largest value.
+def cumulative(distribution: Distribution, share: Fraction | float = SHARE) -> Bound:
+    """Bound how far lies have moved the cumulative shares of a tree of bins, as `levels_after` does.
 
-    The quantile is where the cumulative share first reaches a given share, by straight lines
-    between edges. It is that of the cumulative shares moved up, or down, by the bound.
+    There is one for the upper edge of each of the finest bins, but for the last one, which is 1.
 
-    edges: of the bins, ascending (bins + 1).
-    cumulative: the share of values up to the upper edge of each bin (bins).
-    bound: of these cumulative shares.
-    quantile: the share, such as 0.5 for the median.
+    distribution: whose levels are all of reports about single bins.
     """
-    shares = np.asarray(cumulative, np.float64)
-    # An honest distribution is at most `bound.up` lower, and at most `bound.down` higher.
-    lowest = _quantile(edges, shares + bound.down, quantile)
-    highest = _quantile(edges, shares - bound.up, quantile)
-    return Range(lowest, highest)
+    functions = _up_to_each_edge(distribution.bins)
+    levels = []
+    for level, of_level in zip(distribution.levels, distribution.coefficients, strict=True):
+        if not isinstance(level, ReportedLevel):
+            raise TypeError("a level of sums has no shares of its own")
+        reports = level.reports
+        levels.append(
+            LevelReports(
+                card=reports.card,
+                hashed=reports.hashed_reports is not None,
+                reports=reports.reports,
+                shares=level.values,
+                coefficients=functions @ of_level,
+            )
+        )
+    return levels_after(levels, share)
 
 
-def _quantile(edges: npt.ArrayLike, cumulative: Floats, quantile: float) -> float:
-    """Return where the cumulative share first reaches `quantile`; the last edge if it never does.
+def cumulative_of_sums(
+    distribution: Distribution,
+    of_report: Range,
+    quantile: float,
+    reports: int,
+    share: Fraction | float = SHARE,
+) -> Bound:
+    """Bound how far lies have moved cumulative numbers of records less a share of all records.
 
-    edges: bins + 1. cumulative: at the upper edge of each bin (bins); at the first edge it is 0.
+    Each device reports a noisy sum for every bin of every level, so that a liar can choose each of
+    them by itself.
+
+    distribution: whose levels are all of such sums.
+    of_report: what one device may add to a bin.
+    quantile: the share of all records that is subtracted.
+    reports: how many devices reported all sums.
     """
-    at_edges = np.asarray(edges, np.float64)
-    # At the last edge all of the values are reached, whatever the lies.
-    below = np.concatenate([[0.0], np.clip(cumulative, 0, 1)])
-    below[-1] = 1.0
-    rising = np.maximum.accumulate(below)
-    upper = int(np.argmax(rising >= quantile))
-    if upper == 0:
-        return float(at_edges[0])
-    step = rising[upper] - rising[upper - 1]
-    part = (quantile - rising[upper - 1]) / step
-    return float(at_edges[upper - 1] + part * (at_edges[upper] - at_edges[upper - 1]))
+    functions = _up_to_each_edge(distribution.bins) - quantile
+    liars = int(liars_among(reports, share))
+    most, least = np.zeros(len(functions)), np.zeros(len(functions))
+    for of_level in distribution.coefficients:
+        coefficients = functions @ of_level
+        at_low, at_high = coefficients * of_report.low, coefficients * of_report.high
+        most += np.maximum(at_low, at_high).sum(axis=1)
+        least += np.minimum(at_low, at_high).sum(axis=1)
+    bound = Bound(up=liars * most, down=-liars * least, liars=np.full(len(functions), liars))
+    if reports <= liars:
+        return Bound(np.full_like(most, np.nan), np.full_like(most, np.nan), bound.liars)
+    return bound
+
+
+def _up_to_each_edge(bins: int) -> Floats:
+    """Return the functions that add up all bins up to each edge between bins (bins - 1 x bins)."""
+    return np.tril(np.ones((bins, bins)))[:-1]
+
+
+def quantile_range(distribution: Distribution, quantile: float, bound: Bound) -> Range:
+    """Return between which values lies can have moved a quantile.
+
+    It is the quantile of the distribution whose cumulative shares are moved up, or down, by their
+    bound: the curve that is fitted to them rises with each of them. All values are possible if no
+    honest report is left.
+
+    bound: as of `cumulative`, or of `cumulative_of_sums`.
+    """
+    if np.isnan(bound.most).any():
+        return Range(float(distribution.edges[0]), float(distribution.edges[-1]))
+    # What the honest reports alone give is at most `bound.up` lower, and at most `bound.down` higher.
+    low, high = distribution.quantiles_if_moved(quantile, [bound.down, -bound.up])
+    return Range(low, high)

@@ -20,6 +20,7 @@ from ternhost.count.questions import Question
 from ternhost.datasets import Table
 from ternhost.datasets.holdings import counts_of_owners
 from ternhost.errors import UsageError
+from ternhost.learn import liar_results, liars
 from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors, unit_of
 from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Population
@@ -285,6 +286,7 @@ class Means(SumsOfRecords[_Part]):
             # What was learned.
             **squared_errors(entries),
             "attributes": entries,
+            "liars": liar_results.of_attributes(self._moved_attributes()),
             "records": most_exact.records,
             "records_error": most_exact.error,
             # What it cost, and of which reports.
@@ -300,6 +302,34 @@ class Means(SumsOfRecords[_Part]):
         for part, answer in zip(self._parts, self._answers, strict=False):
             entry_of_column |= self._entries(part, answer, self._count(part, answer))
         return [entry_of_column[column] for column in sorted(entry_of_column)]
+
+    def _moved_attributes(self) -> list[dict[str, Any]]:
+        """Return how far lying devices can have moved each estimate, for JSON, in order of columns.
+
+        A liar can report any symbol as a sum and any other one as the count of its units.
+        """
+        names = (*self._table.numeric_names, *self._table.categorical_names)
+        moved_by_column = {}
+        for part, answer in zip(self._parts, self._answers, strict=True):
+            body = sums.of(part.design.card)
+            of_symbol = liars.range_of_sums(body)
+            grid_step = sums.grid(body, part.range)
+            if part.categories:
+                grid_step = sums.grid(body, 0)
+            records_per_step = self._count(part, {"totals": [1.0], "errors": [0.0]}).records
+            count = liars.Total(
+                self._count(part, answer).records, of_symbol.times(records_per_step)
+            )
+            sums_per_column = max(1, part.categories)
+            for i, column in enumerate(part.columns):
+                bounds = []
+                for total in answer["totals"][i * sums_per_column : (i + 1) * sums_per_column]:
+                    of_sum = liars.Total(total, of_symbol.times(grid_step))
+                    bounds.append(liars.quotient(of_sum, count, answer["reports"]))
+                moved_by_column[column] = liar_results.of_attribute(
+                    names[column], answer["reports"], np.array(bounds)
+                )
+        return [moved_by_column[column] for column in sorted(moved_by_column)]
 
     def _count(self, part: _Part, answer: Mapping[str, Any]) -> _Count:
         """Estimate the number of records of all devices from the tally of a round.
@@ -415,6 +445,7 @@ class Means(SumsOfRecords[_Part]):
         return [
             "intervals are for the noise",
             *attribute_lines(result),
+            *liar_results.collecting_lines(result),
             f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
             *error_lines(result),
         ]

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.fixed import ONE
+from ternhost.learn import liar_results
 from ternhost.learn.attribute_results import value_in_unit
 from ternhost.learn.bin_tree import Distribution, Linear
 from ternhost.learn.quantile_options import name_of
@@ -150,6 +151,33 @@ def quantile_lines(result: Mapping[str, Any]) -> list[str]:
         why = "values beyond the public bounds count as at the bound"
         lines.append(f"{why}; these quantiles may lie beyond: {', '.join(beyond)}")
     return lines
+
+
+def liar_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a line about how far lying devices can have moved quantiles; none if that is unknown.
+
+    Of all attributes, it names the first quantile of the one where lies can move it farthest.
+    """
+    moved: Mapping[str, Any] = result.get("liars") or {"attributes": []}
+    with_quantiles = [each for each in moved["attributes"] if each.get("quantiles")]
+    if not with_quantiles:
+        return []
+
+    def width(attribute: Mapping[str, Any]) -> float:
+        """Return how far the first quantile of an attribute can have been moved."""
+        first = attribute["quantiles"][0]
+        return float(first["high"] - first["low"])
+
+    worst = max(with_quantiles, key=width)
+    (entry,) = (each for each in result["attributes"] if each["name"] == worst["name"])
+    first, estimate = worst["quantiles"][0], entry["quantiles"][0]
+    low, high = value_in_unit(entry, first["low"]), value_in_unit(entry, first["high"])
+    name = f"{name_of(first['quantile'])} of {entry['name']}"
+    value = _with_unit(entry, estimate["value"])
+    return [
+        f"{liar_results.subject(worst['reports'])} can have moved the {name} to {value} from "
+        f"anything between {low} and {high}"
+    ]
 
 
 def _line(entry: Mapping[str, Any], quantile: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ternhost.count.questions import Averaged
 from ternhost.datasets import Table
-from ternhost.learn import attributes
+from ternhost.learn import attributes, liar_results, liars
 from ternhost.learn.attribute_results import unit_of
 from ternhost.learn.attributes import Part
 from ternhost.learn.base import Learner, Population
@@ -21,7 +21,7 @@ from ternhost.learn.bin_tree import Distribution, ReportedLevel
 from ternhost.learn.collect import Reports, Values
 from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
-from ternhost.learn.quantile_results import HeldValues, estimates_of, quantile_lines
+from ternhost.learn.quantile_results import HeldValues, estimates_of, liar_lines, quantile_lines
 from ternhost.learn.quantiles_of_records import QuantilesOfRecords
 from ternhost.privacy.units import DEVICE, parse_unit
 from ternhost.text import counted
@@ -121,10 +121,8 @@ class Quantiles(Values):
         entries = []
         for column in self._columns:
             answers = self.answers_about(column)  # an element for each level
-            levels = [
-                ReportedLevel(reports) for reports in self.reports_about(column) if reports.reports
-            ]
-            if not levels:
+            distribution = self._distribution_of(column)
+            if distribution is None:
                 continue
             name = self._data.table.numeric_names[column]
             reports = sum(answer.reports for answer in answers)
@@ -133,7 +131,7 @@ class Quantiles(Values):
                 "reports": reports,
                 **unit_of(name, self._data.table),
                 **estimates_of(
-                    Distribution(levels),
+                    distribution,
                     self.options.parsed_quantiles(),
                     self._held_values(column),
                 ),
@@ -156,6 +154,33 @@ class Quantiles(Values):
             return None
         return self._publication.limits(self.entries())
 
+    def _distribution_of(self, column: int) -> Distribution | None:
+        """Return the distribution of a number by all reports so far; None if nobody reported it."""
+        reported = [reports for reports in self.reports_about(column) if reports.reports]
+        if not reported:
+            return None
+        return Distribution([ReportedLevel(reports) for reports in reported])
+
+    def moved_attributes(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return how far lying devices can have moved the quantiles of numbers, for JSON.
+
+        entries: not needed, as the reports are there.
+        """
+        moved = []
+        for column in self._columns:
+            distribution = self._distribution_of(column)
+            if distribution is None:
+                continue
+            moved.append(
+                liar_results.of_quantiles(
+                    self._data.table.numeric_names[column],
+                    distribution,
+                    bound=liars.cumulative(distribution),
+                    quantiles=self.options.parsed_quantiles(),
+                )
+            )
+        return moved
+
     def _held_values(self, column: int) -> HeldValues | None:
         """Return what clients hold of a number; None where the host does not know it."""
         if self._holders is None:
@@ -172,6 +197,7 @@ class Quantiles(Values):
         return [
             *quantile_lines(result),
             *published_lines(result),
+            *liar_lines(result),
             f"{reports} of {clients} in {result['seconds']:.1f} s",
         ]
 

@@ -321,6 +321,9 @@ class RoundLoop:
         }
         if result.refusals:
             entry["reasons"] = result.reasons
+        moved_by_liars = run.algorithm.moved_by_liars()
+        if moved_by_liars is not None:
+            entry["liars"] = moved_by_liars
         weights = None
         model = run.algorithm.averaged
         if model is not None:
