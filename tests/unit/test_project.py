@@ -54,6 +54,16 @@ def test_an_option_overrides_the_project_file(project, tern):
     assert tern(*RUN, "fedsgd", "--epsilon", "3", "--json").json["options"]["epsilon"] == "3"
 
 
+def test_a_setting_that_does_not_suit_the_unit_is_left_out(project, tern):
+    """Quantiles of devices have --epsilon, and those of records have --run-epsilon."""
+    project('data = "wine"\nfleet = "simulated:3"\nepsilon = 1\nrun_epsilon = 3')
+    quantiles = ("collect", "quantiles", "--no-report", "--json")
+    of_records = tern(*quantiles, "--unit", "record", "--records", "40").json
+    assert of_records["options"]["run_epsilon"] == "3"
+    of_devices = tern(*quantiles).json
+    assert of_devices["options"]["epsilon"] == "1"
+
+
 def test_an_option_overrides_the_setting_that_it_excludes(project, tern):
     """--mechanism and --card exclude each other."""
     tern("card", "design", "duchi", "--epsilon", "2", "--output", "duchi.card")
