@@ -173,6 +173,13 @@ def test_intervals_of_shares_hold_where_the_number_of_records_is_an_estimate():
     assert np.mean(coverage) < 0.97
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_interval_of_the_share_of_all_has_one(seed):
+    counts = np.random.default_rng(seed).uniform(0, 1, 16)
+    distribution = Distribution([SummedLevel(counts, 0.1)])
+    assert distribution.shares(distribution.cumulative).high[-1] == 1
+
+
 def test_a_quantile_of_perhaps_no_records_may_be_anywhere():
     distribution = Distribution([SummedLevel(np.array([30.0, 20, 10, 5]), 40.0)], whole=None)
     assert (distribution.quantile(0.5).low, distribution.quantile(0.5).high) == (-1, 1)

@@ -38,6 +38,7 @@ Floats = npt.NDArray[np.float64]
 LEVEL_BITS = 2
 _DRAWS = 400  # of noise, to find how far a fitted curve is from the true one
 _SEED = 1  # of these draws
+_ROUNDING = 1e-12  # of the ends of an interval, which are floats
 _TINY = 1e-12  # the least standard error, where all others are larger
 
 
@@ -250,7 +251,9 @@ class Distribution:
         for i, (value, error) in enumerate(zip(estimated.values, estimated.errors, strict=True)):
             interval = fieller(Uncertain(value, error), total, estimated.with_total[i])
             if interval is not None:
-                low[i], high[i] = np.clip(interval, 0, 1)
+                # The share of all has an interval without length, which rounding may put beside 1.
+                widened = interval[0] - _ROUNDING, interval[1] + _ROUNDING
+                low[i], high[i] = np.clip(widened, 0, 1)
         return Shares(estimated.values / self.total, low, high)
 
     @cached_property
