@@ -99,7 +99,9 @@ def _sum(draw, board, model, classes=1):
     t, c = draw.choice(((32, 32), (65537, 22000)))
     card = slots.total(board.unit, t, c, bits=2, norm=draw.choice((1, 2)))
     k = draw.choice((1, min(values, 200)))
-    return Case(f"sum of model {model}, k = {k}", model, card, classes=classes, k=k)
+    bins = draw.choice((0, 3)) if model == wire.CATEGORIES else 0
+    name = f"sum of model {model}, k = {k}, bins of {bins} bits"
+    return Case(name, model, card, classes=classes, k=k, bins=bins)
 
 
 def _sum_of_features(draw, board):

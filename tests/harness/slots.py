@@ -102,7 +102,8 @@ class Case:
     """A question. micro: the least micro-epsilon of a value. anew: each round has a card that is
     new to the board.
 
-    records: of client 2, and the bound of the board. weight: of the first feature.
+    records: of client 2, and the bound of the board. weight: of the first feature. bins: the
+    exponent of the number of bins, of which numbers are collected. hashed: whether these are hashed.
     """
 
     name: str
@@ -117,15 +118,16 @@ class Case:
     anew: bool = True
     records: int = RECORDS
     weight: int = 9999
+    bins: int = 0
+    hashed: bool = False
 
     def frame(self, device, number):
         """The ROUND (bytes) of this number for a client."""
-        exponent = 0 if self.model in wire.COLLECTIONS else -14
-        values = (
-            [1] * self.d
-            if not exponent
-            else [self.weight - 7 * j for j in range(self.d * self.classes)]
-        )
+        exponent = -14
+        values = [self.weight - 7 * j for j in range(self.d * self.classes)]
+        if self.model in wire.COLLECTIONS:
+            exponent = self.bins
+            values = [1] * self.d
         card = self.card(self.micro + self.anew * (2 * number + device))
         return encoded(
             host_frames.encode_round,
@@ -137,7 +139,7 @@ class Case:
             card,
             self.k,
             exponent,
-            0,
+            int(self.hashed),
             self.classes,
             self.batch,
             self.local,
@@ -179,10 +181,23 @@ CASES = (
     Case("inference of a label", wire.SOFTMAX, one_of(8), classes=8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
     Case("categories", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000),
+    Case(
+        "hashed bins", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000, bins=12, hashed=True
+    ),
     Case("local training", wire.LOCAL + wire.LOGISTIC, table, d=28, local=(1, 2, 1 << 18)),
     Case("local training of 8 classes", card=table, records=64, **LOCAL_SOFTMAX),
     Case("local training, 1024 values", card=table, records=2, **LOCAL_SOFTMAX, **ALL_VALUES),
     Case("sums of features", wire.VALUES, total(1, 32, 32), k=129, records=640),
+    Case(
+        "counts of bins",
+        wire.CATEGORIES,
+        total(0, 65537, 22000, bits=2, norm=1),
+        d=127,
+        classes=8,
+        k=1017,
+        records=160,
+        bins=3,
+    ),
     *(
         Case(f"noise of variance {c} / {t} t**2", wire.VALUES, total(1, t, c), k=129, records=1)
         for t, c in ((65537, 4 * 65537), (65537, 22000), (65537, 1025))
