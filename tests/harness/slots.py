@@ -181,9 +181,7 @@ CASES = (
     Case("inference of a label", wire.SOFTMAX, one_of(8), classes=8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
     Case("categories", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000),
-    Case(
-        "hashed bins", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000, bins=12, hashed=True
-    ),
+    Case("hashed bins", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000, bins=12, hashed=True),
     Case("local training", wire.LOCAL + wire.LOGISTIC, table, d=28, local=(1, 2, 1 << 18)),
     Case("local training of 8 classes", card=table, records=64, **LOCAL_SOFTMAX),
     Case("local training, 1024 values", card=table, records=2, **LOCAL_SOFTMAX, **ALL_VALUES),

@@ -42,7 +42,6 @@ RUNS = {
         2,
     ),
     "values": ("values", {"epsilon": "8", "clients": CLIENTS}, 1),
-    "quantiles": ("quantiles", {"epsilon": "8", "clients": CLIENTS}, 1),
     "quantiles": ("quantiles", {"epsilon": "1", "clients": CLIENTS}, 1),
     "infer": ("infer", {"epsilon": "20", "clients": CLIENTS}, 1),
 }
