@@ -224,8 +224,9 @@ TRAIN = RunCommand(
 )
 COLLECT = RunCommand(
     "collect",
-    "estimate means and frequencies of attributes under local differential privacy",
+    "estimate means, frequencies and quantiles of attributes under local differential privacy",
     """tern collect --data wine --epsilon 4 --fleet emulated:2
+    tern collect --quantiles median,p90 --data wine --epsilon 1 --fleet simulated:20000
     tern collect --unit record --run-epsilon 1 --records 500 --fleet simulated:20
     tern collect levels --epsilon 4""",
 )
