@@ -9,7 +9,12 @@ from distributions import BINS, HIGH, LOW, QUANTILES, SHARES, SHOWN, TRUE_SHARES
 
 from ternhost.learn import estimate_rows
 from ternhost.learn.collect import Options
-from ternhost.learn.distribution_entries import CollectedDistribution, Quantile, thinned
+from ternhost.learn.distribution_entries import (
+    CollectedDistribution,
+    Quantile,
+    distributions_of,
+    thinned,
+)
 from ternhost.learn.quantile_options import Options as QuantileOptions
 from ternhost.plots import distributions
 from ternhost.run import tables
@@ -260,6 +265,28 @@ def test_the_store_has_what_was_collected_so_far(here):
         result = run.run()
     with Reader(run.files.store) as reader:
         assert list(reader.snapshot().estimates) == result["attributes"]
+
+
+def test_the_terminal_shows_quantiles_with_their_intervals(here, tern):
+    tern(
+        *[
+            "collect",
+            "quantiles",
+            "--data",
+            "iris",
+            "--fleet",
+            "simulated:50",
+            "--no-report",
+            "--name",
+            "r",
+        ]
+    )
+    attributes = tern("watch", "r", "--once", "--json").json["estimates"]
+    shown = tern("watch", "r", "--once").out
+    (first, *_) = distributions_of(attributes)
+    for quantile in first.quantiles:
+        assert f"{first.name}, {quantile.name} {quantile.value:.4g}" in shown
+        assert f"95 %: {quantile.low:.4g} to {quantile.high:.4g}" in shown
 
 
 # The report
