@@ -15,6 +15,7 @@ from ternhost.learn.distribution_entries import (
     distributions_of,
     thinned,
 )
+from ternhost.learn.means import Options as MeansOptions
 from ternhost.learn.quantile_options import Options as QuantileOptions
 from ternhost.plots import distributions
 from ternhost.run import tables
@@ -259,12 +260,23 @@ def test_a_page_gets_at_most_128_points_of_a_cumulative_distribution(bins):
     assert shown.shares[-1] == 1
 
 
-def test_the_store_has_what_was_collected_so_far(here):
-    options = RunOptions("values", Options(data="iris", clients=50), "simulated:50")
+RUNS = {
+    "means and frequencies": ("values", Options(data="iris", clients=50)),
+    "means of records": ("means", MeansOptions(data="iris", records=2)),
+    "quantiles": ("quantiles", QuantileOptions(data="iris", clients=50)),
+    "quantiles of records": ("quantiles", QuantileOptions(data="iris", unit="record", records=2)),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_store_has_what_was_collected(here, name):
+    options = RunOptions(*RUNS[name], fleet="simulated:50")
     with Run.begin(options, Place("r", here)) as run:
         result = run.run()
     with Reader(run.files.store) as reader:
-        assert list(reader.snapshot().estimates) == result["attributes"]
+        estimates = list(reader.snapshot().estimates)
+    assert estimates == list(map(thinned, result["attributes"]))
+    assert estimates
 
 
 def test_the_terminal_shows_quantiles_with_their_intervals(here, tern):

@@ -111,6 +111,13 @@ class _Count(NamedTuple):
     variance: float
 
 
+class _Estimated(NamedTuple):
+    """The result after so many rounds."""
+
+    rounds: int
+    result: dict[str, Any]
+
+
 class QuantilesOfRecords(SumsOfRecords[_Part]):
     """Asks every device in each round how many of its records are in each bin.
 
@@ -118,6 +125,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
     """
 
     name = "quantiles"
+    collects = "quantiles and histograms"
     Options: ClassVar[Any] = Options
     instead_of_serving = "serve the fleet with 'tern serve quantiles', without --unit"
 
@@ -131,6 +139,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         cannot be counted.
         """
         super().__init__(options, population, data)
+        self._estimated: _Estimated | None = None
         self._columns = self.options.columns_of(self._table)
         self._bins = self._bins_to_count()
         self._plan_rounds(self._plan_parts())
@@ -259,14 +268,30 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             self._bins = int(state["bins"])
             self._plan_rounds(self._plan_parts())
         super().restore(state)
+        self._estimated = None
 
     # The result
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the entries of all attributes once the last round has ended; before it, none."""
+        if not self.done:  # the fine bins are counted last
+            return []
+        entries: list[dict[str, Any]] = self.result([])["attributes"]
+        return entries
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the quantiles and histograms of all attributes, and the number of records, for JSON.
 
+        They take a while, and so they are computed once.
+
         history: not needed, as the answers of all rounds are stored.
         """
+        if self._estimated is None or self._estimated.rounds != len(self._answers):
+            self._estimated = _Estimated(len(self._answers), self._estimate())
+        return dict(self._estimated.result)
+
+    def _estimate(self) -> dict[str, Any]:
+        """Return what `result` does, from the answers as they are now."""
         levels_of_column: dict[int, list[SummedLevel]] = {column: [] for column in self._columns}
         summaries_of_column: dict[int, list[dict[str, Any]]] = {
             column: [] for column in self._columns
