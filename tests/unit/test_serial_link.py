@@ -213,10 +213,14 @@ def test_a_board_that_does_not_answer_is_an_error(link):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(("newer", "advice"), [(-1, "update the board"), (1, "update this host")])
+@pytest.mark.parametrize(
+    ("newer", "advice"),
+    [(-1, "update the board"), (0, "tern board deploy"), (1, "update this host")],
+)
 def test_the_error_of_another_schema_names_the_side_to_update(peer, link, newer, advice):
     """Board and host must speak the same version of the frames (their schema, named by its hash in
-    the hello). Otherwise the host refuses the board, and advises to update whichever is older.
+    the hello). Otherwise the host refuses the board, and advises to update whichever is older. If
+    their versions are the same, it is the board.
     """
 
     def hello_of_another_schema(nonce):

@@ -95,7 +95,7 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
     elif hello.version > wire.VERSION:
         hint = "update this host: install a newer tern"
     elif hello.schema != wire.SCHEMA:
-        hint = "install the same version of tern on the board and on this host"
+        hint = "update the board to this host's version: tern board deploy"
     else:
         return
     raise RefusedError(
