@@ -16,7 +16,7 @@ from ternhost.count.questions import Averaged
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.limits import NOTHING_UNUSUAL, first_unusual, limits_of
+from ternhost.learn.limits import NOTHING_UNUSUAL, Publication, first_unusual, limits_of
 from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantiles import Quantiles
 from ternhost.learn.schedule import Schedule
@@ -153,6 +153,19 @@ def test_a_number_that_nobody_was_asked_for_has_no_limit():
     age, pay, sex = learner.published.parameters
     assert (age, sex) == (wire.NO_LIMIT, wire.NO_LIMIT)
     assert abs(pay) <= ONE
+
+
+def entry_of(name, interval):
+    """The entry of an attribute in a result, with a p90 of 0.5."""
+    return {"name": name, "quantiles": [{"quantile": 0.9, "value": 0.5, "interval": interval}]}
+
+
+def test_a_number_whose_quantile_may_be_anything_has_no_limit():
+    publication = Publication(0.9, {"age": 0, "pay": 1}, width=2)
+    vague = entry_of("age", [-1.0, 1.0])
+    assert publication.limits([vague]) is None
+    limits = publication.limits([vague, entry_of("pay", [0.25, 1.0])])
+    assert limits.parameters == [wire.NO_LIMIT, ONE // 2]
 
 
 def test_nothing_is_published_before_the_first_report():

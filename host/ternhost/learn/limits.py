@@ -47,14 +47,18 @@ class Publication:
     width: int
 
     def limits(self, entries: Sequence[Mapping[str, Any]]) -> Averaged | None:
-        """Return the limits that boards get; None if nobody has reported.
+        """Return the limits that boards get; None if there are none, as before the first report.
+
+        A number has no limit if its quantile may be anything.
 
         entries: of the attributes, with their `quantiles` (quantile_results.py).
         """
         values = {}
         for entry in entries:
             for estimate in entry["quantiles"]:
-                if estimate["quantile"] == self.quantile:
+                low, high = estimate["interval"]
+                may_be_anything = low <= -1 and high >= 1
+                if estimate["quantile"] == self.quantile and not may_be_anything:
                     values[self.features[entry["name"]]] = estimate["value"]
         if not values:
             return None
