@@ -188,6 +188,24 @@ def test_a_served_fleet_gets_limits_of_all_rounds_so_far():
     assert learner.result([])["published"]["limits"] == of_both.parameters
 
 
+def test_boards_get_a_quantile_of_all_records_of_a_fleet():
+    """Where records are protected, the limit is that of all records of all devices, and devices get
+    it when all levels have been counted.
+    """
+    spread = np.linspace(-ONE, ONE, 20_000).astype(np.int16)
+    table = Table("delays", ("delay",), np.random.default_rng(2).permutation(spread)[:, None])
+    options = Options(publish="p90", unit="record", run_epsilon="8", records=1000, epsilon="2")
+    learner = Quantiles.suited(options, Population(clients=20), table)
+    published = []
+    for _ in rounds(learner, fleet_of(learner)):
+        published.append(learner.published)
+
+    assert published[:-1] == [None] * (len(published) - 1)
+    (limit,) = published[-1].parameters
+    assert limit / ONE == pytest.approx(0.8, abs=0.02)
+    assert learner.result([])["published"]["limits"] == [limit]
+
+
 def test_about_the_expected_share_of_a_fleet_is_above_its_limits():
     """Over 30 runs, at an epsilon of 2, the mean share of devices above the p95 is near 5 %. The
     share of a single run has a standard deviation of 0.02.

@@ -26,7 +26,7 @@ import numpy as np
 
 from tern import wire
 from tern.fixed import MAX_EPSILON
-from ternhost.count.questions import Question
+from ternhost.count.questions import Averaged, Question
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import unit_of
@@ -34,6 +34,7 @@ from ternhost.learn.attributes import flags_of
 from ternhost.learn.base import Population
 from ternhost.learn.bin_tree import Distribution, SummedLevel
 from ternhost.learn.estimate import QUANTILE
+from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantile_results import HeldValues, estimates_of, quantile_lines
 from ternhost.learn.sums_of_records import (
@@ -141,6 +142,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         super().__init__(options, population, data)
         self._estimated: _Estimated | None = None
         self._columns = self.options.columns_of(self._table)
+        self._publication = publication_of(options.published_quantile(), self._data)
         self._bins = self._bins_to_count()
         self._plan_rounds(self._plan_parts())
         self.notes += (
@@ -340,7 +342,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             entries.append(entry)
         records = _combined([*counts, *count_of_column.values()])
         cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
-        return {
+        result = {
             # What was asked.
             "data": self.options.data,
             "clients": clients,
@@ -354,6 +356,16 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             "rho": cost_of_all / MICRO,
             "parts": part_summaries,
         }
+        if self._publication is not None:
+            result["published"] = self._publication.summary(entries)
+        return result
+
+    @property
+    def published(self) -> Averaged | None:
+        """The limits that boards get; None if they get none, or before all bins are counted."""
+        if self._publication is None or not self.done:
+            return None
+        return self._publication.limits(self.result([])["attributes"])
 
     def _estimates(self, column: int, levels: Sequence[SummedLevel]) -> dict[str, Any]:
         """Return the quantiles and the histogram of an attribute, for JSON.
@@ -375,6 +387,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         return [
             "intervals are for the noise",
             *quantile_lines(result),
+            *published_lines(result),
             f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
         ]
 
