@@ -1,11 +1,14 @@
 """Draws the pictures of the guides: `python docs/guide_pictures.py` rewrites them.
 
-epsilon.svg comes from the cards themselves; unit.svg from budgets in rho; sensors-*.svg from the
-table of pins below.
+epsilon.svg and liars.svg come from the cards themselves; unit.svg from budgets in rho; sensors-*.svg
+from the table of pins below.
 """
 
+import math
 from fractions import Fraction
 from pathlib import Path
+
+import liar_tables
 
 import ternhost
 from ternhost.privacy import cards, certify, guarantee, sums
@@ -219,9 +222,66 @@ def sensors_picture(board):
     return "\n".join([*lines, "</g>", "</svg>", ""])
 
 
+LIARS = {  # the colour of each line
+    "mean, laplace": ("#b5651d", "laplace"),
+    "mean, pm-sub": ("#8a6fb0", "pm-sub"),
+    "mean, duchi": ("#27566b", "duchi"),
+    "median": ("#3c8d40", None),
+}
+LIAR_EPSILONS = (0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.7, 8)
+PLOT = (110, 60, 560, 330)  # left, top, width, height
+MOST_MOVED, LEAST_MOVED = 1, 0.005  # of the axis, which is logarithmic
+
+
+def liars_picture():
+    """The picture as SVG: how far 1 % of 10,000 devices can move an estimate, by epsilon."""
+    left, top, width, height = PLOT
+
+    def place(epsilon, moved):
+        across = math.log(epsilon / LIAR_EPSILONS[0]) / math.log(
+            LIAR_EPSILONS[-1] / LIAR_EPSILONS[0]
+        )
+        down = math.log(MOST_MOVED / moved) / math.log(MOST_MOVED / LEAST_MOVED)
+        return f"{left + across * width:.1f} {top + down * height:.1f}"
+
+    lines = [
+        *opening(460, "How far 1 % of the devices can move an estimate falls with epsilon"),
+        '<g font-size="14" fill="#222">',
+        f'<text x="{left}" y="36">how far 1 % of the devices can move an estimate, scaled to [-1, 1]</text>',
+        f'<text x="{left + width / 2}" y="{top + height + 48}" text-anchor="middle">epsilon</text>',
+    ]
+    for moved in (1, 0.1, 0.01):
+        x, y = place(LIAR_EPSILONS[0], moved).split()
+        lines.append(f'<path d="M{x} {y}h{width}" stroke="#ddd"/>')
+        lines.append(
+            f'<text x="{left - 10}" y="{float(y) + 5:.1f}" text-anchor="end">{moved:g}</text>'
+        )
+    for epsilon in (0.5, 1, 2, 4, 8):
+        x, y = place(epsilon, LEAST_MOVED).split()
+        lines.append(
+            f'<text x="{x}" y="{float(y) + 22:.1f}" text-anchor="middle">{epsilon:g}</text>'
+        )
+    legend = top + 20
+    for words, (colour, mechanism) in LIARS.items():
+        points = []
+        for epsilon in LIAR_EPSILONS:
+            if mechanism is None:
+                moved = liar_tables.of_median(epsilon)
+            else:
+                moved = liar_tables.of_mean(mechanism, epsilon)
+            points.append(place(epsilon, moved))
+        path = "L".join(points)
+        lines.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.4"/>')
+        lines.append(f'<path d="M700 {legend - 5}h30" stroke="{colour}" stroke-width="2.4"/>')
+        lines.append(f'<text x="740" y="{legend}">{words}</text>')
+        legend += 26
+    return "\n".join([*lines, "</g>", "</svg>", ""])
+
+
 PICTURES = {
     "epsilon.svg": epsilon_picture,
     "unit.svg": unit_picture,
+    "liars.svg": liars_picture,
     "sensors-pico.svg": lambda: sensors_picture("pico"),
     "sensors-esp32.svg": lambda: sensors_picture("esp32"),
 }

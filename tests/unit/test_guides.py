@@ -8,6 +8,7 @@ from pathlib import Path
 from struct import pack
 
 import guide_pictures
+import liar_tables
 import pytest
 
 from tern.features import Window
@@ -25,6 +26,10 @@ SNIPPETS = dict(
 def test_a_picture_is_up_to_date(name):
     drawn = guide_pictures.PICTURES[name]()
     assert (guide_pictures.FOLDER / name).read_text() == drawn, "python docs/guide_pictures.py"
+
+
+def test_the_table_of_what_liars_can_do_is_up_to_date():
+    assert liar_tables.PAGE.read_text() == liar_tables.text(), "python docs/liar_tables.py"
 
 
 class I2C:
