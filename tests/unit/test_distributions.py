@@ -17,6 +17,7 @@ from ternhost.learn.distribution_entries import (
 )
 from ternhost.learn.means import Options as MeansOptions
 from ternhost.learn.quantile_options import Options as QuantileOptions
+from ternhost.learn.quantile_results import liar_lines
 from ternhost.plots import distributions
 from ternhost.run import tables
 from ternhost.run.begin import Place
@@ -277,6 +278,15 @@ def test_the_store_has_what_was_collected(here, name):
         estimates = list(reader.snapshot().estimates)
     assert estimates == list(map(thinned, result["attributes"]))
     assert estimates
+
+
+def test_the_report_of_quantiles_says_what_lying_devices_can_do(here):
+    options = RunOptions("quantiles", QuantileOptions(data="iris", clients=50), "simulated:50")
+    with Run.begin(options, Place("r", here)) as run:
+        result = run.run()
+    (line,) = liar_lines(result)
+    rows = collecting.page(result).results
+    assert [value for name, value, _ in rows if name == "lying devices"] == [line]
 
 
 def test_the_terminal_shows_quantiles_with_their_intervals(here, tern):

@@ -8,6 +8,7 @@ import pytest
 
 from tern import card as cards
 from ternhost.errors import UsageError
+from ternhost.learn.liar_results import training_lines
 from ternhost.privacy import mechanisms
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
@@ -151,6 +152,14 @@ def test_the_page_shows_the_results_of_the_run(written, expected):
 
 def test_the_page_shows_how_many_records_a_client_holds():
     assert "records 4,321" in Page(render(records=4321)).text
+
+
+def test_the_page_says_what_lying_devices_can_do():
+    moved = {"share": 0.01, "reports": 200, "length": 0.25, "relative": 0.5}
+    text = Page(render(liars=moved)).text
+    (line,) = training_lines(result(liars=moved))
+    assert f"lying devices {line}" in text
+    assert "lying devices" not in Page(render()).text, "it is not known"
 
 
 def test_texts_are_escaped(written):

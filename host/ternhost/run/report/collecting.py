@@ -9,11 +9,13 @@ from matplotlib.figure import Figure
 
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
+from ternhost.learn import liar_results
 from ternhost.learn.distribution_entries import (
     CollectedDistribution,
     Quantile,
     distributions_of,
 )
+from ternhost.learn.quantile_results import liar_lines
 from ternhost.plots import canvas, distributions, runs
 from ternhost.privacy.guarantee import rounded
 from ternhost.run.plugins import learner_of
@@ -23,6 +25,7 @@ from ternhost.run.report.page import (
     common_results,
     common_settings,
     guarantee_sentence,
+    liar_rows,
     table,
 )
 from ternhost.text import counted
@@ -50,11 +53,16 @@ def page(result: Mapping[str, Any]) -> Page:
         title=title,
         lead=lead,
         pictures=_pictures(result),
-        results=common_results(result),
+        results=[*common_results(result), *_liar_rows(result)],
         settings=[*question_rows, *common_settings(result)],
         figures=quantile_table(collected_distributions) or _error_table(result),
         more={"Attributes": _attributes(result["attributes"])},
     )
+
+
+def _liar_rows(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate how far lying devices can have moved the estimates, as far as that is known."""
+    return liar_rows([*liar_results.collecting_lines(result), *liar_lines(result)])
 
 
 def quantile_table(collected: Sequence[CollectedDistribution]) -> list[Sequence[str]]:

@@ -113,6 +113,12 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
+def liar_rows(lines: Iterable[str]) -> list[Row]:
+    """Tabulate sentences on what devices can do that report whatever they like."""
+    meaning = "whatever they report; it follows from the integers of the cards"
+    return [("lying devices", line, meaning) for line in lines]
+
+
 def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the privacy guarantees of a run as sentences.
 

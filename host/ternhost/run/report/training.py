@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
-from ternhost.learn import projections
+from ternhost.learn import liar_results, projections
 from ternhost.learn.judging import EVEN, SIGNS, WORDS, logit, never_predicted
 from ternhost.learn.learning import share_in_words
 from ternhost.plots import runs
@@ -21,6 +21,7 @@ from ternhost.run.report.page import (
     common_settings,
     epsilon_words,
     guarantee_sentence,
+    liar_rows,
     percent,
 )
 from ternhost.text import as_html, clipped, counted
@@ -250,6 +251,7 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
     request_size = f"{result['bytes_per_request']}"
     return [
         *common_results(result),
+        *liar_rows(liar_results.training_lines(result)),
         ("intervals", "95 %", "of the figures above, for records like the held-out ones"),
         *_decisions(result),
         ("stopped", str(stopped), _STOPPED.get(stopped, "")),
