@@ -1,7 +1,8 @@
 """Given the key and the random bytes of a board, a simulated device sends the board's reports.
 
 The vectors of whole rounds, rounds.json, say what a board sends that is asked about all of its many
-records, or about bins of numbers. Device tests require it of every instruction set.
+records, about bins of numbers, or about categories that its card does not have. Device tests
+require it of every instruction set.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from ternhost.reach.simulated import driver as simulated
 
 VECTORS = Path(__file__).parents[2] / "shared_specs/vectors/rounds.json"
 DEVICE = 7
-ABOUT = ("gradients of all of", "bins of numbers")
+ABOUT = ("gradients of all of", "bins of numbers", "a category above")
 ROUNDS = [
     case
     for case in json.loads(VECTORS.read_text())["rounds"]

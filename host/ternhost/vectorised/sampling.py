@@ -57,12 +57,13 @@ def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
     """Draw a symbol of a window card for each category.
 
     A window card has N symbols. It reports one of the W symbols from the category on with a higher
-    probability than each of the others. categories: where the windows start; 0 to N - W. With
-    W = 1, that is generalised randomised response. Raises ValueError for another card.
+    probability than each of the others. categories: where the windows start; they are clipped to
+    0 .. N - W. With W = 1, that is generalised randomised response. Raises ValueError for another
+    card.
     """
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
-    start = np.minimum(categories, card.symbols - card.window).astype(np.uint8)
+    start = np.clip(categories, 0, card.symbols - card.window).astype(np.uint8)
     return _around(card, lanes, start)
 
 
