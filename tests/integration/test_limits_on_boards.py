@@ -10,7 +10,10 @@ from harness.raw_client import wait_for
 
 from tern.limits import Limits
 from tern.recorder import Recorder
+from ternhost import errors
 from ternhost.learn.limits import first_unusual
+from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.store import kept_model
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 PROGRAM = Path(__file__).with_name("unusual_program.py")
@@ -25,7 +28,7 @@ def boards(here, micropython):
     """Boards of one device each, with the program."""
     cost = EPSILON * 1_000_000
     site = rig.make_site(
-        here, micropython, clients=BOARDS, boards=BOARDS, largest=cost, budget=2 * cost
+        here, micropython, clients=BOARDS, boards=BOARDS, largest=cost, budget=4 * cost
     )
     site.store.close()
     with EmulatedFleet(micropython, site.directories, PROGRAM) as running:
@@ -34,10 +37,15 @@ def boards(here, micropython):
 
 def collect(boards, *words):
     """Collect quantiles of the second feature of the boards' rows; return the result."""
+    return run(boards, "collect", *words).json
+
+
+def run(boards, command, *words):
+    """Run a command for quantiles of the second feature of the boards' rows."""
     ports = ",".join(board.port for board in boards)
     fleet = ["--fleet", f"port:{ports}", "--store", "store.sqlite", "--data", f"devices:{D}"]
     plan = ["--attributes", "feature 1", "--bins", "16", "--epsilon", EPSILON]
-    return rig.tern("collect", "quantiles", *fleet, *plan, *words, "--json").json
+    return rig.tern(command, "quantiles", *fleet, *plan, *words, "--json", code=errors.OK)
 
 
 def judged(board):
@@ -90,3 +98,21 @@ def test_a_run_that_publishes_nothing_sends_no_limits(boards):
         kept = Limits()
         kept.open(str(board.directory))
         assert not kept.ready
+
+
+def test_a_served_fleet_gets_limits_every_few_rounds(boards):
+    """Three rounds, with new limits after every second one, and when the host stops."""
+    schedule = ["--rounds", "3", "--every", "0.1", "--model-every", "2"]
+    numbers = []
+    publish = BoardsDriver.publish
+
+    def noting(driver, averaged):
+        publish(driver, averaged)
+        frame = kept_model.kept_limits(driver._store)
+        numbers.append(int.from_bytes(frame[5:9], "little"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BoardsDriver, "publish", noting)
+        run(boards, "serve", *schedule, "--publish", "0.5")
+    first, second = numbers
+    assert second == first + 1
