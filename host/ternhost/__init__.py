@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ternhost.api.statements import write_statement
     from ternhost.datasets.columns import Categorical, Numeric
     from ternhost.datasets.schema import Schema
+    from ternhost.learn.limits import first_unusual
     from ternhost.learn.schedule import Schedule, Terms
     from ternhost.planning.years import RoundsForYears
     from ternhost.privacy.matrix import certify
@@ -88,6 +89,7 @@ _PLACES = {
     "Attribute": "ternhost.api.results:Attribute",
     "CollectResult": "ternhost.api.results:CollectResult",
     "DeviceModel": "ternhost.run.device_model:DeviceModel",
+    "first_unusual": "ternhost.learn.limits:first_unusual",
     "Histogram": "ternhost.api.histograms:Histogram",
     "InferResult": "ternhost.api.results:InferResult",
     "PlanResult": "ternhost.api.plans:PlanResult",
@@ -154,6 +156,7 @@ __all__ = [
     "collect",
     "describe",
     "design",
+    "first_unusual",
     "fleet_summary",
     "infer",
     "list_cards",

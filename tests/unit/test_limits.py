@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from simulating import finished, fleet_of, rounds
 
+import ternhost
 from tern import wire
 from tern.fixed import ONE
 from tern.frames import FrameError
@@ -186,6 +187,19 @@ def test_a_served_fleet_gets_limits_of_all_rounds_so_far():
     of_first_round, of_both = published
     assert of_first_round != of_both
     assert learner.result([])["published"]["limits"] == of_both.parameters
+
+
+def test_a_program_on_the_host_finds_the_rows_of_a_table_that_are_unusual(here):
+    fleet = ternhost.Simulated(300)
+    result = ternhost.collect(ternhost.Quantiles(epsilon=8, publish=0.9), fleet, data="wine")
+    limits = result.limits
+    rows = np.stack([limits, np.array(limits) + 1])  # at all limits, and above all
+    assert ternhost.first_unusual(limits, rows).tolist() == [-1, 0]
+
+
+def test_a_run_that_publishes_nothing_has_no_limits(here):
+    result = ternhost.collect(ternhost.Quantiles(), ternhost.Simulated(100), data="wine")
+    assert result.limits is None
 
 
 def test_boards_get_a_quantile_of_all_records_of_a_fleet():

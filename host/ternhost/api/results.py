@@ -357,6 +357,16 @@ class CollectResult(Result):
             histograms[collected.name] = Histogram.of(collected)
         return histograms
 
+    @property
+    def limits(self) -> Sequence[int] | None:
+        """The limits that boards got from a run with `publish`; None if they got none.
+
+        There is one for each feature of a record, in Q1.14, in which 16384 stands for 1. A feature
+        with 32767 has no limit. `first_unusual` compares rows with them, as boards do.
+        """
+        limits: Sequence[int] | None = self.get("published", {}).get("limits")
+        return limits
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each of `attributes`, or of `quantiles`. Needs pandas.
 
