@@ -643,6 +643,6 @@ def test_lies_about_sums_of_records_leave_quantiles_within_their_range():
             return Distribution(levels, whole=None)
 
         everybody, honest = tree(slice(None)), tree(slice(1, None))
-        bound = liars.cumulative_of_sums(everybody, of_report, 0.5, reports=20)
+        bound = liars.cumulative_of_sums(everybody, [of_report, of_report], 0.5, reports=20)
         low, high = liars.quantile_range(everybody, 0.5, bound)
         assert low <= honest.quantile(0.5).value <= high

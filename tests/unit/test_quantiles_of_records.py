@@ -9,6 +9,7 @@ from simulating import ask, finished, fleet_of
 from ternhost import datasets, vectorised
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
+from ternhost.learn import liars
 from ternhost.learn.base import Population
 from ternhost.learn.quantiles_of_records import QuantilesOfRecords
 from ternhost.learn.schedule import Schedule
@@ -267,3 +268,59 @@ def test_the_result_says_what_was_spent():
     result = finished(algorithm).result([])
     assert sums.epsilon_of(round(result["rho"] * MICRO), result["delta"]) <= 2
     assert result["unit"] == 1
+
+
+# What lies can do
+
+
+def attacked(state, parts, random):
+    """The state of a run after one more device has reported any symbols."""
+    answers = []
+    for part, answer in zip(parts, state["answers"], strict=True):
+        body = sums.of(part.design.card)
+        steps = random.choice(liars.range_of_sums(body), size=len(answer["totals"]))
+        steps[:-1] *= sums.grid(body, 0)
+        factor = np.sqrt(1 + 1 / answer["reports"])  # of errors, by one more report
+        answers.append(
+            {
+                "totals": (np.array(answer["totals"]) + steps).tolist(),
+                "errors": (factor * np.array(answer["errors"])).tolist(),
+                "reports": answer["reports"] + 1,
+            }
+        )
+    return {**state, "answers": answers}
+
+
+def test_lies_of_a_device_leave_quantiles_and_shares_within_their_bounds():
+    """The honest devices are 199 of 200."""
+    table = table_of(skewed(199 * 20), skewed(199 * 20, seed=2))
+    algorithm = finished(quantiles_of(table, 199, records=20, run_epsilon="20"))
+    honest_state, random = algorithm.state(), np.random.default_rng(3)
+    honest = algorithm.entries()
+    widths = []
+    for _ in range(20):
+        algorithm.restore(attacked(honest_state, algorithm._parts, random))
+        for entry, of_honest, moved in zip(
+            algorithm.entries(), honest, algorithm._moved_attributes(), strict=True
+        ):
+            assert moved["liars"] == 2  # 1 % of 200
+            ((low, high),) = [(each["low"], each["high"]) for each in moved["quantiles"]]
+            assert low <= of_honest["quantiles"][0]["value"] <= high
+            widths.append(high - low)
+            shares = np.array(entry["cumulative"]["shares"][:-1])
+            honest_shares = np.array(of_honest["cumulative"]["shares"][:-1])
+            bounds = np.array(moved["bounds"], float)
+            assert (np.abs(shares - honest_shares) <= bounds).all()
+    assert np.mean(widths) < 1.5  # of 2: the ranges tell something
+
+
+def test_a_run_shows_what_it_has_counted_so_far():
+    algorithm = quantiles_of(table_of(skewed(400)), 4, records=100, bins=64)
+    driver = fleet_of(algorithm)
+    assert algorithm.entries() == []
+    bins = []
+    for number in (1, 2, 3):
+        algorithm.learn(ask(driver, algorithm.cohorts(driver.devices), number), driver.devices)
+        (entry,) = algorithm.entries()
+        bins.append(len(entry["histogram"]["shares"]))
+    assert bins == [4, 16, 64]

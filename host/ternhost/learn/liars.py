@@ -709,35 +709,68 @@ def cumulative(distribution: Distribution, share: Fraction | float = SHARE) -> B
     return levels_after(levels, share)
 
 
+def reach_of_sums(
+    distribution: Distribution, functions: Floats, of_reports: Sequence[Range]
+) -> list[Range]:
+    """Return what one device can add to linear functions of the numbers of records in bins.
+
+    A device reports a sum for every bin of every level, and can choose each of them by itself.
+
+    distribution: whose levels are all of such sums.
+    functions: of the values of its finest bins (m x bins).
+    of_reports: for each level what one device may add to a bin.
+    """
+    least, most = np.zeros(len(functions)), np.zeros(len(functions))
+    for of_level, of_report in zip(distribution.coefficients, of_reports, strict=True):
+        coefficients = functions @ of_level
+        at_low, at_high = coefficients * of_report.low, coefficients * of_report.high
+        least += np.minimum(at_low, at_high).sum(axis=1)
+        most += np.maximum(at_low, at_high).sum(axis=1)
+    return [Range(*ends) for ends in zip(least.tolist(), most.tolist(), strict=True)]
+
+
 def cumulative_of_sums(
     distribution: Distribution,
-    of_report: Range,
+    of_reports: Sequence[Range],
     quantile: float,
     reports: int,
     share: Fraction | float = SHARE,
 ) -> Bound:
     """Bound how far lies have moved cumulative numbers of records less a share of all records.
 
-    Each device reports a noisy sum for every bin of every level, so that a liar can choose each of
-    them by itself.
-
-    distribution: whose levels are all of such sums.
-    of_report: what one device may add to a bin.
+    distribution, of_reports: as of `reach_of_sums`.
     quantile: the share of all records that is subtracted.
     reports: how many devices reported all sums.
     """
     functions = _up_to_each_edge(distribution.bins) - quantile
+    reach = np.array(reach_of_sums(distribution, functions, of_reports))
     liars = int(liars_among(reports, share))
-    most, least = np.zeros(len(functions)), np.zeros(len(functions))
-    for of_level in distribution.coefficients:
-        coefficients = functions @ of_level
-        at_low, at_high = coefficients * of_report.low, coefficients * of_report.high
-        most += np.maximum(at_low, at_high).sum(axis=1)
-        least += np.minimum(at_low, at_high).sum(axis=1)
-    bound = Bound(up=liars * most, down=-liars * least, liars=np.full(len(functions), liars))
     if reports <= liars:
-        return Bound(np.full_like(most, np.nan), np.full_like(most, np.nan), bound.liars)
-    return bound
+        reach = np.full_like(reach, np.nan)
+    return Bound(
+        up=liars * reach[:, 1], down=-liars * reach[:, 0], liars=np.full(len(functions), liars)
+    )
+
+
+def cumulative_shares_of_sums(
+    distribution: Distribution,
+    of_reports: Sequence[Range],
+    reports: int,
+    share: Fraction | float = SHARE,
+) -> Floats:
+    """Bound how far lies have moved the cumulative shares at the edges between the finest bins.
+
+    The other arguments are those of `cumulative_of_sums`. A bound is infinite or nan as that of a
+    `quotient`.
+    """
+    functions = _up_to_each_edge(distribution.bins)
+    (of_all,) = reach_of_sums(distribution, np.ones((1, distribution.bins)), of_reports)
+    all_records = Total(distribution.total, of_all)
+    bounds = []
+    reach = reach_of_sums(distribution, functions, of_reports)
+    for value, of_edge in zip((functions @ distribution.values).tolist(), reach, strict=True):
+        bounds.append(quotient(Total(value, of_edge), all_records, reports, share))
+    return np.array(bounds)
 
 
 def _up_to_each_edge(bins: int) -> Floats:

@@ -27,16 +27,20 @@ import numpy as np
 from tern import wire
 from tern.fixed import MAX_EPSILON
 from ternhost.count.questions import Averaged, Question
+from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
+from ternhost.learn import liar_results, liars
 from ternhost.learn.attribute_results import unit_of
 from ternhost.learn.attributes import flags_of
 from ternhost.learn.base import Population
 from ternhost.learn.bin_tree import Distribution, SummedLevel
-from ternhost.learn.estimate import QUANTILE
+from ternhost.learn.devices import Devices
+from ternhost.learn.estimate import QUANTILE, Floats
+from ternhost.learn.liars import Range
 from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
-from ternhost.learn.quantile_results import HeldValues, estimates_of, quantile_lines
+from ternhost.learn.quantile_results import HeldValues, estimates_of, liar_lines, quantile_lines
 from ternhost.learn.sums_of_records import (
     LEAST_BITS,
     MOST_STEPS,
@@ -106,17 +110,34 @@ class _Part(SumPart):
 
 
 class _Count(NamedTuple):
-    """An estimated number of records of all devices, and the variance of its noise."""
+    """An estimated number of records of all devices."""
 
     records: float
-    variance: float
+    variance: float  # of its noise
+    of_report: Range  # what one device can add to it
 
 
-class _Estimated(NamedTuple):
-    """The result after so many rounds."""
+class _Level(NamedTuple):
+    """The numbers of records in all bins of a level, of one attribute."""
 
-    rounds: int
-    result: dict[str, Any]
+    summed: SummedLevel
+    of_report: Range  # what one device can add to each
+
+
+class _Tree(NamedTuple):
+    """What was counted of one attribute so far."""
+
+    distribution: Distribution
+    of_reports: list[Range]  # what one device can add to each bin, for each level
+
+
+class _Answered(NamedTuple):
+    """The answers of a round, over all devices."""
+
+    part: _Part
+    totals: Floats  # of each bin of each attribute in records, and then the tally in steps
+    errors: Floats  # the standard errors of these
+    of_symbol: Range  # what one device can add to each, in grid steps
 
 
 class QuantilesOfRecords(SumsOfRecords[_Part]):
@@ -140,9 +161,9 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         cannot be counted.
         """
         super().__init__(options, population, data)
-        self._estimated: _Estimated | None = None
         self._columns = self.options.columns_of(self._table)
-        self._publication = publication_of(options.published_quantile(), self._data)
+        self._publication = publication_of(self.options.published_quantile(), self._data)
+        self._entries: list[dict[str, Any]] | None = None  # None: not computed since the last round
         self._bins = self._bins_to_count()
         self._plan_rounds(self._plan_parts())
         self.notes += (
@@ -260,6 +281,10 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             columns=columns, design=self._sum_design(plan, made), exponent=exponent, tally=tally
         )
 
+    def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        super().learn(result, devices)
+        self._entries = None
+
     # State: the number of bins, too, as a fleet may have grown since.
 
     def state(self) -> dict[str, Any]:
@@ -270,84 +295,152 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             self._bins = int(state["bins"])
             self._plan_rounds(self._plan_parts())
         super().restore(state)
-        self._estimated = None
+        self._entries = None
+
+    # What was counted so far
+
+    @property
+    def _most_reports(self) -> int:
+        """The number of devices that answered the round that most of them answered."""
+        return max((answer["reports"] for answer in self._answers), default=0)
+
+    def _answered(self) -> list[_Answered]:
+        """Return the rounds so far that somebody answered, with their totals over all devices.
+
+        If a device missed a round, the others stand for it: all levels have to be about the same
+        number of records.
+        """
+        answered = []
+        for part, answer in zip(self._parts, self._answers, strict=False):
+            if not answer["reports"]:
+                continue
+            scale = self._most_reports / answer["reports"]
+            totals = scale * np.array(answer["totals"])
+            errors = scale * np.array(answer["errors"])
+            of_symbol = liars.range_of_sums(sums.of(part.design.card)).times(scale)
+            answered.append(_Answered(part, totals, errors, of_symbol))
+        return answered
+
+    def _tallies(self) -> list[_Count]:
+        """Return how many records there are by the tallies of the rounds so far."""
+        counts = []
+        for part, totals, errors, of_symbol in self._answered():
+            if part.tally:
+                variance = float(errors[-1] / part.tally) ** 2
+                of_report = of_symbol.times(1 / part.tally)
+                counts.append(_Count(float(totals[-1] / part.tally), variance, of_report))
+        return counts
+
+    def _levels(self) -> dict[int, list[_Level]]:
+        """Return the counts of each attribute that somebody reported, by its column."""
+        levels: dict[int, list[_Level]] = {}
+        for part, totals, errors, of_symbol in self._answered():
+            grid_step = sums.grid(sums.of(part.design.card), range_=0)
+            for i, column in enumerate(part.columns):
+                of_column = slice(i << part.exponent, (i + 1) << part.exponent)
+                summed = SummedLevel(totals[of_column], float(errors[of_column][0]))
+                level = _Level(summed, of_symbol.times(grid_step))
+                levels.setdefault(column, []).append(level)
+        return dict(sorted(levels.items()))
+
+    def _trees(self) -> dict[int, _Tree]:
+        """Return the distribution of each attribute that somebody reported, by its column.
+
+        The counts of each attribute tell the number of records, too. So the counts of an attribute
+        are made consistent with the number that the tallies and all other attributes tell.
+        """
+        levels_of_column, tallies = self._levels(), self._tallies()
+        counts = {column: _count_of(levels) for column, levels in levels_of_column.items()}
+        trees = {}
+        for column, own_levels in levels_of_column.items():
+            others = [count for other, count in counts.items() if other != column]
+            levels = list(own_levels)
+            if tallies or others:
+                levels.append(_as_level(_combined([*tallies, *others])))
+            trees[column] = _tree_of(levels)
+        return trees
 
     # The result
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the entries of all attributes once the last round has ended; before it, none."""
-        if not self.done:  # the fine bins are counted last
-            return []
-        entries: list[dict[str, Any]] = self.result([])["attributes"]
-        return entries
+        """Return the quantiles and the histogram of each number that somebody reported, for JSON.
+
+        They take a while, and so they are computed once for each round.
+        """
+        if self._entries is None:
+            self._entries = [
+                self._entry(column, tree.distribution) for column, tree in self._trees().items()
+            ]
+        return self._entries
+
+    def _entry(self, column: int, distribution: Distribution) -> dict[str, Any]:
+        """Return the entry of an attribute. column: its number."""
+        levels = []
+        for part, answer in zip(self._parts, self._answers, strict=False):
+            if column in part.columns:
+                level = {
+                    "bins": part.bins,
+                    "reports": answer["reports"],
+                    "mechanism": part.design.mechanism,
+                }
+                levels.append(level)
+        values = self._values(column)
+        held = None
+        if values is not None:  # the host knows what the devices hold
+            held = HeldValues(values, np.ones(len(values)))
+        name = self._table.numeric_names[column]
+        return {
+            "name": name,
+            "reports": max(level["reports"] for level in levels),
+            **unit_of(name, self._table),
+            **estimates_of(distribution, self.options.parsed_quantiles(), held),
+            "levels": levels,
+        }
+
+    @property
+    def published(self) -> Averaged | None:
+        """The limits that boards get; None if they get none, or before all bins are counted."""
+        if self._publication is None or not self.done:
+            return None
+        return self._publication.limits(self.entries())
+
+    def _moved_attributes(self) -> list[dict[str, Any]]:
+        """Return how far lying devices can have moved each attribute, for JSON.
+
+        A liar can report any symbol as the number of its records in a bin, and as the tally.
+        """
+        moved = []
+        quantiles = self.options.parsed_quantiles()
+        for column, tree in self._trees().items():
+            distribution, reports = tree.distribution, self._most_reports
+            ranges = []
+            for quantile in quantiles:
+                bound = liars.cumulative_of_sums(distribution, tree.of_reports, quantile, reports)
+                low, high = liars.quantile_range(distribution, quantile, bound)
+                ranges.append({"quantile": quantile, "low": low, "high": high})
+            name = self._table.numeric_names[column]
+            bounds = liars.cumulative_shares_of_sums(distribution, tree.of_reports, reports)
+            moved.append({**liar_results.of_attribute(name, reports, bounds), "quantiles": ranges})
+        return moved
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the quantiles and histograms of all attributes, and the number of records, for JSON.
 
-        They take a while, and so they are computed once.
-
         history: not needed, as the answers of all rounds are stored.
         """
-        if self._estimated is None or self._estimated.rounds != len(self._answers):
-            self._estimated = _Estimated(len(self._answers), self._estimate())
-        return dict(self._estimated.result)
-
-    def _estimate(self) -> dict[str, Any]:
-        """Return what `result` does, from the answers as they are now."""
-        levels_of_column: dict[int, list[SummedLevel]] = {column: [] for column in self._columns}
-        summaries_of_column: dict[int, list[dict[str, Any]]] = {
-            column: [] for column in self._columns
-        }
-        counts, part_summaries = [], []
-        clients = max(answer["reports"] for answer in self._answers)
-        for part, answer in zip(self._parts, self._answers, strict=True):
-            reports = answer["reports"]
-            part_summaries.append(self._part_summary(part, reports))
-            for column in part.columns:
-                level = {"bins": part.bins, "reports": reports, "mechanism": part.design.mechanism}
-                summaries_of_column[column].append(level)
-            if not reports:
-                continue
-            # If a device missed the round, the others stand for it: all levels have to be about the
-            # same number of records.
-            scale = clients / reports
-            totals, errors = scale * np.array(answer["totals"]), scale * np.array(answer["errors"])
-            if part.tally:
-                counts.append(_Count(totals[-1] / part.tally, (errors[-1] / part.tally) ** 2))
-            for i, column in enumerate(part.columns):
-                of_column = slice(i << part.exponent, (i + 1) << part.exponent)
-                level_totals = SummedLevel(totals[of_column], float(errors[of_column][0]))
-                levels_of_column[column].append(level_totals)
-
-        # Each attribute's counts tell the number of records, too. So it is estimated from all, and
-        # the counts of an attribute are made consistent with what the others tell.
-        count_of_column = {}
-        for column, levels in levels_of_column.items():
-            if levels:
-                count_of_column[column] = _count_of(levels)
-        entries = []
-        for column, levels in levels_of_column.items():
-            if not levels:  # nobody reported the attribute
-                continue
-            others = [count for other, count in count_of_column.items() if other != column]
-            summaries = summaries_of_column[column]
-            estimates = self._estimates(column, [*levels, *_as_levels([*counts, *others])])
-            entry = {
-                "name": self._table.numeric_names[column],
-                "reports": max(level["reports"] for level in summaries),
-                **unit_of(self._table.numeric_names[column], self._table),
-                **estimates,
-                "levels": summaries,
-            }
-            entries.append(entry)
-        records = _combined([*counts, *count_of_column.values()])
+        counts = [_count_of(levels) for levels in self._levels().values()]
+        records = _combined([*self._tallies(), *counts])
         cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
+        part_summaries = []
+        for part, answer in zip(self._parts, self._answers, strict=True):
+            part_summaries.append(self._part_summary(part, answer["reports"]))
         result = {
             # What was asked.
             "data": self.options.data,
-            "clients": clients,
+            "clients": self._most_reports,
             # What was learned.
-            "attributes": entries,
+            "attributes": self.entries(),
+            "liars": liar_results.of_attributes(self._moved_attributes()),
             "records": records.records,
             "records_error": math.sqrt(records.variance),
             # What it cost, and of which reports.
@@ -357,27 +450,8 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             "parts": part_summaries,
         }
         if self._publication is not None:
-            result["published"] = self._publication.summary(entries)
+            result["published"] = self._publication.summary(self.entries())
         return result
-
-    @property
-    def published(self) -> Averaged | None:
-        """The limits that boards get; None if they get none, or before all bins are counted."""
-        if self._publication is None or not self.done:
-            return None
-        return self._publication.limits(self.result([])["attributes"])
-
-    def _estimates(self, column: int, levels: Sequence[SummedLevel]) -> dict[str, Any]:
-        """Return the quantiles and the histogram of an attribute, for JSON.
-
-        column: its number. levels: counts of its bins, and of all records.
-        """
-        values = self._values(column)
-        held = None
-        if values is not None:  # the host knows what the devices hold
-            held = HeldValues(values, np.ones(len(values)))
-        distribution = Distribution(levels, whole=None)
-        return estimates_of(distribution, self.options.parsed_quantiles(), held)
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
@@ -387,16 +461,25 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         return [
             "intervals are for the noise",
             *quantile_lines(result),
+            *liar_lines(result),
             *published_lines(result),
             f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
         ]
 
 
-def _count_of(levels: Sequence[SummedLevel]) -> _Count:
+def _tree_of(levels: Sequence[_Level]) -> _Tree:
+    """Make the levels of an attribute consistent, and perhaps a count of all records with them."""
+    distribution = Distribution([level.summed for level in levels], whole=None)
+    return _Tree(distribution, [level.of_report for level in levels])
+
+
+def _count_of(levels: Sequence[_Level]) -> _Count:
     """Return the number of records by the counts of one attribute."""
-    distribution = Distribution(levels, whole=None)
-    total = distribution.linear(np.ones((1, distribution.bins)))
-    return _Count(float(total.values[0]), float(total.covariance[0, 0]))
+    distribution, of_reports = _tree_of(levels)
+    of_all = np.ones((1, distribution.bins))
+    variance = distribution.total_error**2
+    (of_report,) = liars.reach_of_sums(distribution, of_all, of_reports)
+    return _Count(distribution.total, variance, of_report)
 
 
 def _combined(counts: Sequence[_Count]) -> _Count:
@@ -405,15 +488,16 @@ def _combined(counts: Sequence[_Count]) -> _Count:
     It is 0 if there is no count, as nobody reported.
     """
     if not counts:
-        return _Count(0.0, 0.0)
-    weights = np.array([1 / count.variance for count in counts])
-    records = np.array([count.records for count in counts])
-    return _Count(float(records @ weights / weights.sum()), float(1 / weights.sum()))
+        return _Count(0.0, 0.0, Range(0.0, 0.0))
+    precisions = np.array([1 / count.variance for count in counts])
+    weights = precisions / precisions.sum()
+    records = weights @ np.array([count.records for count in counts])
+    low, high = weights @ np.array([count.of_report for count in counts])
+    return _Count(float(records), float(1 / precisions.sum()), Range(float(low), float(high)))
 
 
-def _as_levels(counts: Sequence[_Count]) -> list[SummedLevel]:
-    """Return counts of all records as a level with a single bin; none if there is no count."""
-    if not counts:
-        return []
-    count = _combined(counts)
-    return [SummedLevel(np.array([count.records]), math.sqrt(count.variance))]
+def _as_level(count: _Count) -> _Level:
+    """Return a count of all records as a level with a single bin."""
+    return _Level(
+        SummedLevel(np.array([count.records]), math.sqrt(count.variance)), count.of_report
+    )
