@@ -224,11 +224,19 @@ def test_the_true_shares_of_a_result_are_those_of_the_table():
 
 @pytest.mark.parametrize(("epsilon", "mechanisms"), [("1", {"grr", "olh"}), ("8", {"grr"})])
 def test_shares_are_unbiased_and_their_intervals_cover_the_true_ones(epsilon, mechanisms):
-    """Of the 16 bins that a small number of clients tell of, in 100 runs."""
+    """Of the 16 bins that a small number of clients tell of, in 100 runs.
+
+    The seed says who answers about which level, and the number of the round how each client hashes
+    bins.
+    """
     table = skewed(900)
     errors, covered = [], []
-    for seed in range(100):  # which also says who answers about which level
-        (entry,) = collected(table, bins=16, epsilon=epsilon, quantiles="0.5", seed=seed)
+    for seed in range(100):
+        algorithm = learner(table, bins=16, epsilon=epsilon, quantiles="0.5", seed=seed)
+        driver = fleet_of(algorithm)
+        round_ = ask(driver, algorithm.cohorts(driver.devices), number=seed + 1)
+        algorithm.learn(round_, driver.devices)
+        (entry,) = algorithm.entries()
         cumulative = entry["cumulative"]
         errors.append(np.subtract(cumulative["shares"], cumulative["true"]))
         low, high = np.array(cumulative["intervals"]).T
