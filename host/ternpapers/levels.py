@@ -155,7 +155,8 @@ def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
 def kind_of(card: Card, reports: Counts, mu: int = 1, tau: float = 1.0) -> liars.Kind:
     """Return the kind of reports with which a class takes part in `combine`, without clamping.
 
-    A report tells most if all of its copies keep its sign.
+    A report tells most if all of its copies keep its sign. With copies, a bound on lies is for the
+    same conversions of the honest reports, with the lies and without them.
 
     reports: how many the class has about each coordinate (d). tau: the range of the values.
     """

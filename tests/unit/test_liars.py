@@ -23,6 +23,7 @@ from ternhost.learn.bin_tree import Distribution, ReportedLevel, SummedLevel
 from ternhost.learn.estimate import CategoryReports
 from ternhost.privacy import certify, mechanisms, projection, sums
 from ternhost.vectorised import projection as projections
+from ternpapers import levels
 
 ATTACKS = 1000
 CLOSE = 0.95  # of its bound, the best attack reaches at least that
@@ -209,6 +210,28 @@ def test_all_symbols_of_two_classes_show_that_their_bound_is_exact():
             of_honest = estimate.combine(honest).mean
             ratios.append(abs(of_all - of_honest)[0] / bound)
     assert max(ratios) == pytest.approx(1, rel=1e-9)
+
+
+def test_a_thousand_attacks_on_a_mean_of_levels_stay_within_the_bound_and_the_best_is_close():
+    """HierA reports a level and a sign; those of the most private level count most."""
+    random = np.random.default_rng(12)
+    card = levels.design(1_000_000)
+    ratios = []
+    for attack in range(ATTACKS):
+        reports = NUMBERS[attack % len(NUMBERS)]
+        share = SHARES[attack % len(SHARES)]
+        number = int(liars.liars_among(reports, share))
+        honest = random.integers(card.symbols, size=reports - number)
+        lies = np.full(number, random.integers(card.symbols))
+        if attack % 3 == 0:  # whatever
+            lies = random.integers(card.symbols, size=number)
+        honest_counts = row_of(card, honest)
+        counts = honest_counts + row_of(card, lies)
+        of_all = levels.combine([(card, counts)])
+        of_honest = levels.combine([(card, honest_counts)])
+        bound = liars.after([levels.kind_of(card, np.array([reports]))], of_all, share)
+        ratios.append(abs(of_all - of_honest)[0] / bound.most[0])
+    require_tight(ratios)
 
 
 @pytest.mark.parametrize("name", ["duchi", "pm-sub", "three-outputs"])
