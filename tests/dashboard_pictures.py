@@ -1,19 +1,25 @@
-"""Takes the four pictures of the live page that the guides show: `python tests/dashboard_pictures.py`
+"""Takes the pictures of the live page that the guides show: `python tests/dashboard_pictures.py`
 writes them into docs/pictures, in light and in dark colours, 1280 and 400 pixels wide. Chromium
 encodes them as WebP.
 """
 
 import base64
+import contextlib
 import json
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import sample_store
 from playwright.sync_api import sync_playwright
 from warm import TERN
 
+from ternhost.learn.quantile_options import Options
+from ternhost.run.begin import Place
+from ternhost.run.options import RunOptions
+from ternhost.run.run import Run
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
@@ -28,35 +34,66 @@ SECTIONS = {
     ("light", 400): "fleet",
     ("dark", 400): "learning",
 }
+# The same of a run that collects quantiles.
+SECTIONS_OF_QUANTILES = {("light", 1280): "quantiles", ("dark", 400): "quantiles"}
 MOST_BYTES = 150_000
+
+# Refrigerators, whose temperatures are drawn at random.
+DEVICES = 20_000
+SCHEMA = """
+[columns.temperature]
+low = -10
+high = 30
+unit = "°C"
+"""
 
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
         runs = Path(directory) / "runs"
         options = {"data": "flights-planned", "epsilon": "4"}
-        run = sample_store.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, **options)
-        command = [*TERN, "dashboard", str(run), "--port", "0", "--json"]
-        with Store(run / store_file.NAME):  # open, as that of a run under way
-            dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            try:
-                draw(json.loads(dashboard.stdout.readline())["url"])
-            finally:
-                dashboard.terminate()
-                dashboard.wait()
+        training = sample_store.make(runs, BOARDS, rounds=ROUNDS, planned=PLANNED, **options)
+        draw_page_of(training, SECTIONS)
+        draw_page_of(quantiles(Path(directory)), SECTIONS_OF_QUANTILES)
 
 
-def draw(url):
+def quantiles(directory):
+    """The directory of a run of quantiles."""
+    temperatures = np.random.default_rng(1).normal(4.5, 2.5, DEVICES)
+    table = directory / "temperatures.csv"
+    table.write_text("\n".join(["temperature", *(f"{each:.2f}" for each in temperatures)]))
+    table.with_suffix(".toml").write_text(SCHEMA, encoding="utf-8")
+    with contextlib.chdir(directory):  # the page shows the name of the table as it is here
+        learning = Options(data=table.name, epsilon="4")
+        options = RunOptions("quantiles", learning, f"simulated:{DEVICES}")
+        with Run.begin(options, Place("refrigerators", directory / "runs")) as run:
+            run.run()
+            return run.directory
+
+
+def draw_page_of(run, sections):
+    """Take the pictures of a run's page. sections: as SECTIONS."""
+    command = [*TERN, "dashboard", str(run), "--port", "0", "--json"]
+    with Store(run / store_file.NAME):  # open, as that of a run under way
+        dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            draw(json.loads(dashboard.stdout.readline())["url"], sections)
+        finally:
+            dashboard.terminate()
+            dashboard.wait()
+
+
+def draw(url, sections):
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        for (scheme, width), section in SECTIONS.items():
+        for (scheme, width), section in sections.items():
             size = {"width": width, "height": HEIGHT}
             context = browser.new_context(viewport=size, color_scheme=scheme)
             page = context.new_page()
-            page.goto(f"{url}?section={section}")
+            page.goto(f"{url}?section={section}")  # an unknown one is the first, Learning
             page.wait_for_selector("main.tern .tile")
             page.wait_for_timeout(3000)
             if width < 640 and section == "fleet":  # the boards are below the figures

@@ -155,6 +155,13 @@ def test_the_tiles_count_the_reports_of_the_open_round():
     assert values["epsilon spent"] == "1.55"  # 1,030 reports of 1.5, by 1,000
 
 
+def test_a_run_whose_reports_have_an_epsilon_is_not_counted_in_rho():
+    """Quantiles have a delta among their options, for the unit of a record."""
+    run = replace(RUN, options={"unit": "device", "delta": "1e-6"})
+    assert not curves.in_rho(run)
+    assert curves.spent(replace(NOW, run=run, paid={1_000_000: 1000})) == 1.0
+
+
 @pytest.mark.parametrize(
     ("options", "protected", "delta"),
     [

@@ -158,9 +158,13 @@ def spent(snapshot: Snapshot) -> float | None:
 def in_rho(run: RunView | None) -> bool:
     """Return whether the costs of a run are counted in rho (zCDP) rather than in epsilon.
 
-    They are if its options name a delta.
+    They are if its options name a delta, unless a report has no cost in rho: some learners have a
+    delta among their options, and need it for one of their units only.
     """
-    return bool(run and run.options.get("delta"))
+    if run is None:
+        return False
+    has_delta = bool(run.options.get("delta"))
+    return has_delta and all("rho_per_report" in each for each in run.classes)
 
 
 def as_epsilon(run: RunView | None, amount: float) -> float:

@@ -72,9 +72,8 @@ def epsilon_of(run: RunView) -> str:
     text = f"epsilon of {protected(unit)}"
     if unit:
         text += ", that it was there"
-    delta = run.options.get("delta")
-    if delta:
-        text += f", at delta {float(delta):g}, as ledgers count it"
+    if curves.in_rho(run):
+        text += f", at delta {float(run.options['delta']):g}, as ledgers count it"
     return text
 
 
@@ -84,8 +83,10 @@ def scope_of(run: RunView) -> str:
     An example is "one record of a device, that it was there, at delta 1e-06".
     """
     unit = parse_unit(run.options.get("unit") or "device")
-    delta = run.options.get("delta")
-    return scope(unit, float(delta) if delta else 0.0)
+    delta = 0.0
+    if curves.in_rho(run):
+        delta = float(run.options["delta"])
+    return scope(unit, delta)
 
 
 def scope(unit: int, delta: float) -> str:
