@@ -8,6 +8,7 @@ import pytest
 from distributions import BINS, HIGH, LOW, QUANTILES, SHARES, SHOWN, TRUE_SHARES, entry
 
 from ternhost.learn import estimate_rows
+from ternhost.learn.bin_tree import Distribution, SummedLevel
 from ternhost.learn.collect import Options
 from ternhost.learn.distribution_entries import (
     CollectedDistribution,
@@ -336,3 +337,19 @@ def test_the_report_shows_each_quantile_in_its_unit(collected):
 def test_the_report_has_a_picture_for_each_distribution(names, pictures):
     collected = [CollectedDistribution.of(entry(name)) for name in names]
     assert list(collecting.pictures_of_distributions(collected)) == pictures
+
+
+# Which bins a picture shows
+
+
+@pytest.mark.parametrize(
+    ("bins", "error", "shown"),
+    [
+        (1024, 1e-6, 64),  # more bars could not be told apart
+        (64, 1e-6, 64),
+        (64, 1, 4),  # noise hides all others
+    ],
+)
+def test_a_picture_shows_as_many_bins_as_can_be_read(bins, error, shown):
+    uniform = SummedLevel(np.full(bins, 1 / bins), error)
+    assert Distribution([uniform]).picture_bins() == shown

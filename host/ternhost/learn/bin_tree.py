@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.float64]
 # Bits by which the bins of a level are finer than those of the level before. Four parts of each bin
 # are nearly the best at every epsilon.
 LEVEL_BITS = 2
+_MOST_IN_PICTURE = 64  # bins, whose error bars can still be told apart
 _DRAWS = 400  # of noise, to find how far a fitted curve is from the true one
 _SEED = 1  # of these draws
 _ROUNDING = 1e-12  # of the ends of an interval, which are floats
@@ -279,9 +280,11 @@ class Distribution:
         """Return how many bins a picture can show.
 
         These are the most whose errors are no larger than the share that each of them has if all
-        have the same; at least 4, unless there are fewer.
+        have the same; at least 4, unless there are fewer, and at most `_MOST_IN_PICTURE`.
         """
         bins = self.bins
+        while bins > _MOST_IN_PICTURE:
+            bins >>= LEVEL_BITS
         while bins > 4:
             if self.histogram(bins).errors.mean() <= self.total / bins:
                 return bins
