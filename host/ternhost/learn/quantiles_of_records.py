@@ -221,8 +221,9 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             for columns in np.array_split(self._columns, round_count):
                 of_round = tuple(int(column) for column in columns)
                 part = self._part(of_round, exponent, cost * len(columns) // column_count)
-                if part is not None:
-                    parts.append(part)
+                if part is None:
+                    break
+                parts.append(part)
             if len(parts) == round_count:  # all of them fit
                 return parts
         return self._parts_of_level(exponent, cost // 2)
