@@ -648,17 +648,26 @@ def test_a_tree_whose_level_has_liars_only_leaves_all_quantiles_open():
     assert liars.quantile_range(tree, 0.5, liars.cumulative(tree)) == (-1, 1)
 
 
-def test_lies_about_sums_of_records_leave_quantiles_within_their_range():
+def test_a_thousand_attacks_on_counts_of_records_leave_quantiles_within_their_range():
     """Boards report how many records they have in 4 and in 16 bins. One of 20 reports whatever
-    its symbols allow.
+    its symbols allow, or what moves the cumulative number at a certain edge most. The best attack
+    is close to the end of the range.
     """
     random = np.random.default_rng(11)
-    of_report = liars.Range(-60.0, 160.0)
-    for _ in range(100):
+    of_report, no_move = liars.Range(-60.0, 160.0), np.zeros(15)
+    empty = [SummedLevel(np.zeros(4), 10.0), SummedLevel(np.zeros(16), 10.0)]
+    coefficients = Distribution(empty, whole=None).coefficients
+    ratios = []
+    for attack in range(ATTACKS):
         coarse = random.multinomial(100, np.ones(4) / 4, size=20).astype(float)
         fine = random.multinomial(100, np.ones(16) / 16, size=20).astype(float)
         coarse[0] = random.choice(of_report, size=4)
         fine[0] = random.choice(of_report, size=16)
+        if attack % 2:
+            up_to_edge = (np.arange(16) < random.integers(1, 16)) - 0.5
+            direction = random.choice([-1, 1]) * up_to_edge
+            coarse[0] = np.where(direction @ coefficients[0] > 0, *reversed(of_report))
+            fine[0] = np.where(direction @ coefficients[1] > 0, *reversed(of_report))
 
         def tree(boards):
             levels = [SummedLevel(coarse[boards].sum(axis=0), 10.0)]  # noqa: B023
@@ -668,4 +677,10 @@ def test_lies_about_sums_of_records_leave_quantiles_within_their_range():
         everybody, honest = tree(slice(None)), tree(slice(1, None))
         bound = liars.cumulative_of_sums(everybody, [of_report, of_report], 0.5, reports=20)
         low, high = liars.quantile_range(everybody, 0.5, bound)
-        assert low <= honest.quantile(0.5).value <= high
+        (of_all,) = everybody.quantiles_if_moved(0.5, [no_move])
+        (of_honest,) = honest.quantiles_if_moved(0.5, [no_move])
+        if of_honest < of_all:
+            ratios.append((of_all - of_honest) / (of_all - low))
+        else:
+            ratios.append((of_honest - of_all) / (high - of_all))
+    require_tight(ratios)
