@@ -320,7 +320,8 @@ def histogram(collected: CollectedDistribution) -> Options:
         series.append(_truly(_percent(bins.true), step="middle"))
     hidden = {"show": False}
     x_axis = _axis("category", collected.axis, is_x_axis=True, data=names, splitLine=hidden)
-    x_axis["axisLabel"] |= _CUT
+    # The name of the first bin is wider than its bar, and would begin to the left of the picture.
+    x_axis["axisLabel"] |= {**_CUT, "alignMinLabel": "left", "showMinLabel": True}
     return _frame(x_axis, _axis("value", "share in %"), series)
 
 
