@@ -355,3 +355,16 @@ def test_a_table_without_a_label_is_collected_from_a_fleet_that_was_filled_with_
     ready = start("fleet", "emulate", 2, *OWN, *words).result()
     result = run_printed(ready, "--run-epsilon", 200, "--json", cwd=tmp_path)
     assert mean_and_frequency(result) == pytest.approx(unlabelled, abs=0.03)
+
+
+def test_a_fleet_that_was_filled_with_a_table_counts_its_records_in_bins(
+    tmp_path, start, unlabelled
+):
+    words = ("--unit", "record", "--budget", 1000, "--delta", 1e-6, "--json")
+    ready = start("fleet", "emulate", 2, *OWN, *words).result()
+    what = ("--quantiles", "median", "--unit", "record", "--run-epsilon", 200)
+    result = run_printed(ready, *what, "--json", cwd=tmp_path)
+    (entry,) = result["attributes"]
+    values = datasets.held(str(tmp_path / "my.csv")).numeric[:, 0] / 2**14
+    assert entry["quantiles"][0]["value"] == pytest.approx(np.median(values), abs=0.1)
+    assert result["records"] == pytest.approx(len(values), abs=15)
