@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Quantiles,
         Values,
     )
-    from ternhost.api.plans import PlanResult, plan
+    from ternhost.api.plans import PlanResult, Statistic, plan
     from ternhost.api.protection import Protection
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
@@ -80,6 +80,7 @@ _PLACES = {
     "fleet_summary": "ternhost.watch.summary:fleet_summary",
     "list_runs": "ternhost.api.runs:list_runs",
     "plan": "ternhost.api.plans:plan",
+    "Statistic": "ternhost.api.plans:Statistic",
     "RoundsForYears": "ternhost.planning.years:RoundsForYears",
     "resume": "ternhost.api.runs:resume",
     "write_statement": "ternhost.api.statements:write_statement",
@@ -142,6 +143,7 @@ __all__ = [
     "Schedule",
     "Schema",
     "Simulated",
+    "Statistic",
     "Status",
     "StorageError",
     "Store",

@@ -1,4 +1,4 @@
-"""Plans: how many devices a good model needs, or what a fleet can learn, by simulation."""
+"""Plans: how many devices a good model needs, what a fleet can learn, how exact a statistic is."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from ternhost.errors import UsageError
 from ternhost.learn import fedsum
 from ternhost.learn.designs import BudgetOptions
 from ternhost.learn.learning import ModelOptions
-from ternhost.options import Option, OptionGroup, options_of, shown
-from ternhost.planning import existing, one_report, pictures, side_by_side, years
+from ternhost.options import Number, Option, OptionGroup, options_of, shown
+from ternhost.planning import (
+    existing,
+    one_report,
+    pictures,
+    side_by_side,
+    statistic_options,
+    statistic_plan,
+    years,
+)
 from ternhost.planning.years import RoundsForYears
 from ternhost.privacy.units import name_of
 
@@ -45,7 +53,13 @@ class PlanResult(JsonObject):
         the runs, and its 95 % interval. A single run lies between "run_low" and "run_high" (98 %).
         The columns of the log-loss are named like these, such as "log_loss_mean". A fleet that
         exists has rows for both units of privacy, which the column "unit" names.
+
+        The table of a statistic has a row for each attribute, statistic, assumed distribution and
+        number of devices. "half" is half the length of the 95 % interval, in shares of the range or
+        as a difference of shares, and "moved" how far liars can move the estimate.
         """
+        if "statistic" in self:
+            return frame(_rows_of_statistic(self._json))
         if "units" not in self:
             return frame(self["curve"])
         rows = []
@@ -60,12 +74,40 @@ class PlanResult(JsonObject):
         There is a panel for the main figure, such as the AUC, and one for the log-loss if the model
         has one. A point is the mean of the simulated runs, and its bar the interval in which a
         single run lies. A plan with `epsilons` is drawn by the epsilon of a device's life, for both
-        units of privacy; its bars are standard errors.
+        units of privacy; its bars are standard errors. A plan for a statistic has a panel for each
+        attribute or assumed distribution: half the length of the interval by the number of devices.
         """
         return pictures.figure(self._json)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines)
+
+
+@dataclass(frozen=True)
+class Statistic(statistic_options.Options):
+    """A statistic to plan for, instead of a model.
+
+    - statistic: mean, share (the shares of categories), quantile or histogram
+    - data: a table with values like those of the devices; by default the plan assumes
+      distributions, and its result says which
+    - quantiles: of a quantile, such as "median,p90,p99" or [0.5, 0.9]
+    - attributes: of a quantile or histogram, which numbers of the table are collected; all by default
+    - bins: of a quantile or histogram, the finest bins; None: as `tern collect` chooses for a
+      quantile, and 16 for a histogram
+    - categories: of a share without a table, how many there are; None: 2
+    - epsilon: of the only report of a device
+    - unit: what is protected: "device", "record", or a number of records in a row
+    - run_epsilon, delta, records: of devices that sum over so many records, where the unit is not
+      the device: what the run spends, and on how many records
+    - goal: half the length of an interval whose number of devices is wanted, as a share
+    - liars: the share of the devices that report whatever they like; None: all are honest
+    - runs: how many estimates are simulated; None: 24. Means and shares of devices follow from the
+      cards
+    - seed: of the simulation
+    - by, time, clients, publish: not used by plans
+
+    Raises UsageError for values that make no sense, alone or together.
+    """
 
 
 def plan(
@@ -76,7 +118,8 @@ def plan(
     rounds: RoundsForYears | None = None,
     goal: float | None = None,
     epsilons: bool = False,
-    runs: int = one_report.RUNS,
+    liars: Number | None = None,
+    runs: int | None = None,
     workers: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> PlanResult:
@@ -91,10 +134,12 @@ def plan(
     - data: the records, as of `train`; None: the learner's
     - rounds: rounds for years, which each device answers instead of reporting once; the epsilon of
       a report then follows from theirs, and the learner states none
-    - goal: an accuracy, AUC or mean squared error whose number of devices is wanted
+    - goal: an accuracy, AUC or mean squared error whose number of devices is wanted; a `Statistic`
+      has one of its own
     - epsilons: whether a fleet that exists is also simulated with a quarter, half and twice the
       epsilon, which `plot` then shows
-    - runs: for each number of devices; workers: processes, None: one for each core
+    - liars: the share of devices that report whatever they like, for new devices; None: nobody lies
+    - runs: for each number of devices, None: 8; workers: processes, None: one for each core
     - on_progress: called with a line of text after each part of the work
 
     Raises UsageError.
@@ -102,7 +147,7 @@ def plan(
     tell: Any = on_progress  # what a program without type checks may have handed over
     if on_progress is None:
         tell = _ignore
-    run_count = arguments.whole(runs, "runs")
+    run_count = _run_count(runs)
     if workers is not None:
         workers = arguments.whole(workers, "workers")
         if workers < 1:
@@ -112,8 +157,17 @@ def plan(
     if rounds is not None and not isinstance(rounds, RoundsForYears):
         raise UsageError("rounds must be RoundsForYears, such as RoundsForYears(2, '1h')")
     learner = records.replaced(learner, data)
+    if isinstance(learner, statistic_options.Options):
+        of_models = {
+            "rounds": rounds,
+            "goal": goal,
+            "liars": liars,
+            "runs": runs,
+            "workers": workers,
+        }
+        return _of_statistic(learner, devices, {**of_models, "epsilons": epsilons or None}, tell)
     if isinstance(learner, fedsum.Options):
-        _refuse_of_new_devices(goal, rounds)
+        _refuse_of_new_devices(goal, rounds, liars)
         count = None
         if devices is not None:
             count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
@@ -135,6 +189,7 @@ def plan(
     planned = one_report.Planned(
         **values,
         rounds=rounds,
+        liars=liars,
         goal=_GOAL.normalised(goal),
         devices=_numbers(devices, numbers_to_try),
         runs=run_count,
@@ -144,8 +199,48 @@ def plan(
     return PlanResult(tuple(one_report.text_lines(result)), result)
 
 
-def _refuse_of_new_devices(goal: float | None, rounds: RoundsForYears | None) -> None:
-    """Raise UsageError for a goal or for rounds, which a fleet that exists does not have."""
+def _run_count(runs: int | None) -> int:
+    """Return how often a training is simulated. Raises UsageError."""
+    if runs is None:
+        return one_report.RUNS
+    return arguments.whole(runs, "runs")
+
+
+def _of_statistic(
+    options: statistic_options.Options,
+    devices: int | Sequence[int] | None,
+    of_models: Mapping[str, Any],
+    tell: Callable[[str], None],
+) -> PlanResult:
+    """Plan for a statistic; arguments as of `plan`.
+
+    of_models: by name what only plans for models have, None for what is not given. Raises
+    UsageError.
+    """
+    for name, value in of_models.items():
+        if value is not None:
+            text = f"a plan for a statistic takes no {name} beside it"
+            raise UsageError(text, "give it to Statistic if that has it, or leave it out")
+    numbers = options.checked_devices(_numbers(devices, options.ladder))
+    result = statistic_plan.plan(options, numbers, tell)
+    return PlanResult(tuple(statistic_plan.text_lines(result)), result)
+
+
+def _rows_of_statistic(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a plan for a statistic, with what each estimate is about."""
+    rows = []
+    for estimate in result["estimates"]:
+        for row in estimate["curve"]:
+            rows.append({"name": estimate["name"], "assumed": estimate["assumed"], **row})
+    return rows
+
+
+def _refuse_of_new_devices(
+    goal: float | None, rounds: RoundsForYears | None, liars: Number | None
+) -> None:
+    """Raise UsageError for what a fleet that exists does not have: a goal, rounds or liars."""
+    if liars is not None:
+        raise UsageError("a plan for a fleet that exists has no bound for liars", "leave liars out")
     if goal is not None:
         raise UsageError("a plan for a fleet that exists has no goal", "leave goal out")
     if rounds is not None:

@@ -5,6 +5,8 @@ The estimates are by simulation. There are three kinds of plans: for devices tha
 that exists (--run-epsilon and the other options of `_OF_A_FLEET`), with both units of privacy side by
 side. Only --records goes with two kinds: with --epsilon new devices hold so many records, and
 otherwise a fleet that exists does.
+
+With --statistic it plans for a mean, a share, a quantile or a histogram instead of a model.
 """
 
 import argparse
@@ -19,7 +21,13 @@ from ternhost.learn.data_options import DataOptions
 from ternhost.learn.fedsum import Options
 from ternhost.learn.parameters import MODELS
 from ternhost.options import flag, options_of, require
-from ternhost.planning import existing, pictures, side_by_side
+from ternhost.planning import (
+    existing,
+    pictures,
+    side_by_side,
+    statistic_options,
+    statistic_plan,
+)
 from ternhost.planning import years as lasting
 from ternhost.planning.existing import Existing
 from ternhost.planning.one_report import (
@@ -32,6 +40,7 @@ from ternhost.planning.one_report import (
     text_lines,
 )
 from ternhost.planning.years import RoundsForYears
+from ternhost.privacy.units import DEVICE, parse_unit
 from ternhost.terminal import Progress
 
 HEADING = "Learn"  # of tern --help
@@ -42,36 +51,58 @@ _RECORDS = ("records",)  # of a fleet that exists, or with --epsilon of new devi
 _OF_A_BUDGET = ("run_epsilon", "delta")  # also with --years
 _OF_ONE_REPORT = ("epsilon", "goal")
 _USUAL_EPSILON = "2"
+# With --statistic: its own options, those that a statistic has no use for, and those of each unit.
+_OF_A_STATISTIC = ("quantiles", "attributes", "categories")
+_OF_A_MODEL = ("by", "time", "held_out", "model", "workers", "public", "years", "every")
+_OF_RECORDS = (*_RECORDS, *_OF_A_BUDGET)
 
-_SUMMARY = "estimate by simulation how many devices a good model needs, or what yours can learn"
+_SUMMARY = (
+    "estimate how many devices a good model or an exact statistic needs, or what yours can learn"
+)
 _EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
     tern plan --data devices:20 --epsilon 2 --goal 0.8
     tern plan --devices 20,100,300 --records 500 --epsilon 1 --data flights-planned
     tern plan --devices 20 --records 500 --run-epsilon 4 --data sample.csv
     tern plan --data my.csv --by home --run-epsilon 4
-    tern plan --years 2 --every 1h --run-epsilon 10"""
+    tern plan --years 2 --every 1h --run-epsilon 10
+    tern plan --statistic quantile --devices 500 --epsilon 1 --liars 0.01"""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern plan` to the commands."""
     parser = add_command(subparsers, "plan", _SUMMARY, _EXAMPLE, run)
     # What --data names resembles the records of the devices. `planning.records.load` loads it.
-    add_option(parser, "--data D", default=Planned.data)
+    data = f"{Planned.data}; with --statistic none: the plan assumes distributions"
+    add_option(parser, "--data D", shown=data)
     add_option(parser, "--by COLUMN", shown="the schema's, or none")
     add_option(parser, "--time COLUMN", shown="the schema's, or none")
     add_option(parser, "--held-out SHARE", shown="the schema's, or 0.1", type=float)
     ladders = (
         f"{LADDER[0]} to {LADDER[-1]}; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}; "
-        f"with --epsilon and --records {LADDER_OF_MANY[0]} to {LADDER_OF_MANY[-1]}"
+        f"with --epsilon and --records {LADDER_OF_MANY[0]} to {LADDER_OF_MANY[-1]}; with --statistic "
+        f"{statistic_options.LADDER[0]} to {statistic_options.LADDER[-1]}"
     )
     add_option(parser, "--devices N[,N...]", shown=ladders)
     add_option(parser, "--epsilon E", shown=_USUAL_EPSILON)
     models = tuple(MODELS)
     add_option(parser, "--model", shown="by the labels", choices=models)
-    add_option(parser, "--goal X", "wanted accuracy, AUC or mean squared error", type=float)
-    add_option(parser, "--runs R", default=RUNS)
+    text = "wanted accuracy, AUC or mean squared error; or half-length of a statistic's interval"
+    add_option(parser, "--goal X", text, type=float)
+    add_option(
+        parser, "--runs R", shown=f"{RUNS}; of a statistic {statistic_options.RUNS}", type=int
+    )
     add_option(parser, "--workers N", shown="one per core", type=int)
     add_option(parser, "--plot FILE.png")
+    add_option(parser, "--liars SHARE", "share of the devices that report whatever they like")
+
+    text = (
+        "Without a model: the 95 % interval to expect, in shares of the range of a number. --epsilon is\n"
+        "that of a report; with --run-epsilon, --records or --unit, devices sum over their records."
+    )
+    statistic = parser.add_argument_group("a statistic", text)
+    declared = {option.name: option for option in options_of(statistic_options.Options)}
+    for name in ("statistic", *_OF_A_STATISTIC):
+        declared[name].add_to(statistic)
 
     text = (
         "Protects single records, and beside it whole devices. Name one number of --devices, or the\n"
@@ -93,15 +124,14 @@ def run(args: argparse.Namespace) -> int:
 
     Prints the estimates, draws them for --plot, and returns the exit code.
     """
+    if args.statistic is not None:
+        return _run_statistic(args)
     _check(args)
     planned = _planned(args)
     source = planned.options if isinstance(planned, Existing) else planned
     found = findings.of_run(source.data, source.selection)
     findings.warn_of(found, source.data, warn)
-    if args.plot:
-        from ternhost.plots import canvas  # loads matplotlib
-
-        canvas.check_place(Path(args.plot))  # raises an error before the long simulation
+    _check_place(args.plot)
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
             result = existing.plan(planned, progress.step, epsilons=bool(args.plot))
@@ -113,14 +143,66 @@ def run(args: argparse.Namespace) -> int:
         lines = side_by_side.text_lines(result)
     else:
         lines = text_lines(result)
-    if args.plot:
-        canvas.save(pictures.figure(result), Path(args.plot))
+    _draw(result, args.plot)
     print_result(result, "\n".join(lines), args.json)
     return OK
 
 
+def _run_statistic(args: argparse.Namespace) -> int:
+    """Plan for a statistic. Prints the intervals to expect, draws them, and returns the exit code."""
+    options = _statistic_options(args)
+    devices = None
+    if args.devices is not None:
+        devices = _device_counts(args.devices, default=())
+    _check_place(args.plot)
+    with Progress("plan") as progress:
+        result = statistic_plan.plan(options, devices, progress.step)
+    _draw(result, args.plot)
+    print_result(result, "\n".join(statistic_plan.text_lines(result)), args.json)
+    return OK
+
+
+def _statistic_options(args: argparse.Namespace) -> statistic_options.Options:
+    """Return the options of a plan for a statistic.
+
+    Raises UsageError for those that would change nothing.
+    """
+    _refuse(args, _OF_A_MODEL, "a plan for a statistic has no model, and deals out the values")
+    statistic_options.refuse_of_others(args.statistic, _given(args, _OF_A_STATISTIC))
+    unit = args.unit
+    if unit is None:
+        unit = "device"
+        if _given(args, _OF_RECORDS):
+            unit = "record"
+    if parse_unit(unit) == DEVICE:
+        _refuse(args, _OF_RECORDS, "the unit device spends --epsilon, for a single value")
+    else:
+        _refuse(args, ("epsilon",), "devices that sum over records spend --run-epsilon")
+    common = ("statistic", "data", "goal", "liars", "runs", "epsilon")
+    given = _given(args, (*common, *_OF_RECORDS, *_OF_A_STATISTIC))
+    given["unit"] = unit
+    return statistic_options.Options(**given)
+
+
+def _check_place(plot: str | None) -> None:
+    """Raise UsageError before a long simulation if its picture cannot be written."""
+    if plot:
+        from ternhost.plots import canvas  # loads matplotlib
+
+        canvas.check_place(Path(plot))
+
+
+def _draw(result: dict[str, Any], plot: str | None) -> None:
+    """Draw the result of a plan into a file, if the user names one."""
+    if plot:
+        from ternhost.plots import canvas
+
+        canvas.save(pictures.figure(result), Path(plot))
+
+
 def _check(args: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go together."""
+    _refuse(args, _OF_A_STATISTIC, "it is for a plan with --statistic")
     if args.workers is not None:
         require(args.workers >= 1, "workers", "1 or more", args.workers)
     has_years = args.years is not None
@@ -129,12 +211,14 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
     if has_years:
         _refuse(args, (*_RECORDS, *_OF_A_FLEET), "--years plans for devices with a record each")
+        _refuse(args, ("liars",), "the rounds of years are simulated by other reports")
         _refuse(
             args, ("epsilon",), "with --years the epsilon of a report follows from --run-epsilon"
         )
     elif _is_of_a_fleet(args):
         reason = "a fleet that exists spends --run-epsilon over the life of a device"
         _refuse(args, _OF_ONE_REPORT, reason)
+        _refuse(args, ("liars",), "no bound is known for sums over records in many rounds")
 
 
 def _is_of_a_fleet(args: argparse.Namespace) -> bool:
@@ -156,7 +240,8 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None
 
 def _planned(args: argparse.Namespace) -> Planned | Existing:
     """Return what the options ask to plan: a fleet that exists, or a new one."""
-    population = {"data": args.data}
+    population: dict[str, Any] = {"data": args.data or Planned.data}
+    runs = RUNS if args.runs is None else args.runs
     selection = _given(args, ("by", "time", "held_out"))
     if _is_of_a_fleet(args):
         fleet_options = _given(args, (*_RECORDS, *_OF_A_FLEET, *_OF_A_BUDGET))
@@ -164,7 +249,7 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
         return Existing(
             devices=_only_number_of_devices(args.devices),
             options=options,
-            runs=args.runs,
+            runs=runs,
             workers=args.workers,
         )
 
@@ -181,11 +266,12 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
         records=args.records,
         model=args.model,
         goal=args.goal,
-        runs=args.runs,
+        liars=args.liars,
+        runs=runs,
         devices=device_counts,
         workers=args.workers,
         rounds=rounds,
-        selection=DataOptions(data=args.data, **selection).selection,
+        selection=DataOptions(**population, **selection).selection,
         **population,
     )
 

@@ -36,7 +36,7 @@ _STEADY = 1e-4  # weight of the variance in that fit
 _BIASED = 0.1  # the largest usable error of a mean of |x|
 _BLUNT = 5.0  # the largest usable standard deviation of one report's score
 # Reports from which on a sample variance is trusted: of fewer, all may well be equal.
-_LARGE = 30
+LARGE = 30
 _AT_ONCE = 1 << 21  # hashes in memory at a time
 
 
@@ -243,7 +243,7 @@ def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) 
         mean = matrix @ values / reports
         # The usual estimator (sum of x**2 - n mean**2) / (n - 1), of n reports.
         sample_variance = (matrix @ values**2 - reports * mean**2) / (reports - 1)
-    is_sample_used = (reports >= _LARGE) & (not bound)
+    is_sample_used = (reports >= LARGE) & (not bound)
     variance = np.where(is_sample_used, np.maximum(sample_variance, 0), worst_second_moment)
     is_reported = reports > 0
     return _CohortMeans(
@@ -567,7 +567,7 @@ def _weighted_frequencies(class_: CategoryReports) -> _WeightedFrequencies | Non
     # The variance p (1 - p) of whether a report supports the category. Of few reports the share
     # says little about p, so the largest variance, that of p = 1/2, is taken.
     support_variance: Floats | float = 0.25
-    if reports >= _LARGE:
+    if reports >= LARGE:
         support_probability = np.clip(support_share, other, same)
         support_variance = support_probability * (1 - support_probability)
     return _WeightedFrequencies(

@@ -24,8 +24,8 @@ _what = partial(option, group=_GROUP)
 
 
 @dataclass(frozen=True)
-class Options(UnitOptions, ClientOptions):
-    """Options of quantiles and histograms of numbers.
+class DistributionOptions(UnitOptions, ClientOptions):
+    """Options of quantiles and histograms of numbers, for collecting them and for plans.
 
     At the device's unit, each device reports at `epsilon`, as in `Values`. At another unit the run
     spends `run_epsilon` at `delta`, as in `Means`.
@@ -124,6 +124,11 @@ class Options(UnitOptions, ClientOptions):
         if not wanted:
             return tuple(range(len(names)))
         return tuple(column for column, name in enumerate(names) if name in wanted)
+
+
+@dataclass(frozen=True)
+class Options(DistributionOptions):
+    """Options of quantiles and histograms of numbers."""
 
 
 def _quantile(text: str, option_name: str = "quantiles") -> float:

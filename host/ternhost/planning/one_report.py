@@ -10,6 +10,7 @@ set or on synthetic ones. The result is a curve: for each number of devices how 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from ternhost import datasets
@@ -20,11 +21,12 @@ from ternhost.errors import UsageError
 from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
 from ternhost.learn.learning import Learning
-from ternhost.options import flag, require
-from ternhost.planning import quality, records, table, years
+from ternhost.options import Number, flag, require
+from ternhost.planning import lying, quality, records, table, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.simulation import default, simulate
-from ternhost.planning.statistics import enough
+from ternhost.planning.statistic_options import parse_liars
+from ternhost.planning.statistics import enough, rounded_up
 from ternhost.planning.whole_devices import MOST_HELD, WholeDevices
 from ternhost.planning.years import EquivalentReports, RoundsForYears
 from ternhost.privacy.base import parse_epsilon
@@ -53,6 +55,7 @@ class Planned:
     - seed: that of the first run; the others count on from it
     - workers: as in `run_cells`
     - rounds: the rounds that each device answers, whose cost replaces epsilon; None for one report
+    - liars: the share of the devices that lie, of devices that report once; None for none
 
     Raises UsageError for an option that makes no sense.
     """
@@ -68,6 +71,14 @@ class Planned:
     rounds: RoundsForYears | None = None
     selection: Selection = EVERYTHING
     records: int | None = None
+    liars: Number | None = None
+
+    @property
+    def share_of_liars(self) -> Fraction | None:
+        """The share of the devices that lie; None if all are honest. Raises UsageError."""
+        if self.liars is None:
+            return None
+        return parse_liars(self.liars)
 
     @property
     def most_records(self) -> int:
@@ -77,6 +88,9 @@ class Planned:
     def __post_init__(self) -> None:
         """Raise UsageError for numbers that are out of bounds."""
         parse_epsilon(self.epsilon)
+        if self.share_of_liars and self.rounds is not None:
+            text = "liars would change nothing: rounds for years are simulated by other reports"
+            raise UsageError(text, "leave it out")
         in_order = 1 <= self.most_records <= MOST_RECORDS
         require(in_order, "records", f"1 to {MOST_RECORDS}", self.records)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
@@ -120,16 +134,41 @@ def _learned(
     devices: how many report. simulated: for each number of devices, the reports that stand
     for those of years (`RoundsForYears.fewer_equivalent_reports`); empty if each device reports once.
     """
-    data, _ = records.load(planned.data, model, planned.selection)
-    data = data.without_owners()  # any number of devices is dealt records
     learner: Learning
     if simulated:
-        learner = simulated[devices].learner(data, model, devices, seed)
-    elif planned.most_records > 1:
-        learner = _whole_devices(planned, devices).learner(data, model, seed)
+        data, _ = records.load(planned.data, model, planned.selection)
+        learner = simulated[devices].learner(data.without_owners(), model, devices, seed)
     else:
-        learner = default(data, devices, seed, model, planned.epsilon)
+        learner = _learner(planned, model, devices, seed)
     return [{"devices": devices, **quality.of_learner(simulate(learner, seed))}]
+
+
+def _learner(planned: Planned, model: str, devices: int, seed: int) -> Learning:
+    """Return the learner for devices that report once, before its first round.
+
+    model: its name. devices: how many report. seed: that of the run.
+    """
+    data, _ = records.load(planned.data, model, planned.selection)
+    data = data.without_owners()  # any number of devices is dealt records
+    if planned.most_records > 1:
+        return _whole_devices(planned, devices).learner(data, model, seed)
+    return default(data, devices, seed, model, planned.epsilon)
+
+
+def _first_rounds(planned: Planned, model: str) -> list[dict[str, Any]] | None:
+    """Return what liars can do in the first round, for each number of devices; None without liars.
+
+    model: its name.
+    """
+    share = planned.share_of_liars
+    if share is None:
+        return None
+    rows = []
+    for devices in sorted(set(planned.devices)):
+        learner = _learner(planned, model, devices, planned.seed)
+        row = {"devices": devices}
+        rows.append({**row, **(lying.first_round(learner, planned.seed, share) or {})})
+    return rows
 
 
 def _whole_devices(planned: Planned, devices: int) -> WholeDevices:
@@ -201,6 +240,8 @@ def plan(
         "beats_baseline": _needed(curve, baseline, sign, worse_bound),
         "most_of_the_way": reached(curve, most_of_the_way, sign),
         "goal": goal,
+        "liars": float(planned.share_of_liars) if planned.share_of_liars else None,
+        "first_rounds": _first_rounds(planned, model),
     }
 
 
@@ -293,10 +334,7 @@ def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | 
         return None
     if needed <= devices[0]:
         return int(devices[0])
-    digits_after_second = max(0, math.floor(math.log10(needed)) - 1)
-    unit = int(10**digits_after_second)
-    almost_nothing = 1e-9  # so that a rounding error of the quotient does not add a unit
-    return math.ceil(needed / unit - almost_nothing) * unit
+    return rounded_up(needed)
 
 
 def text_lines(result: dict[str, Any]) -> list[str]:
@@ -310,6 +348,8 @@ def text_lines(result: dict[str, Any]) -> list[str]:
         f"  from {counted(result['distinct'], 'different record')}, judged on {result['judged']:,} others",
         *table.explanation(result),
     ]
+    if result["liars"]:
+        lines += lying.text_lines(result["first_rounds"], result["liars"])
     return [*lines, *_answer_lines(result), *_doubts(result)]
 
 

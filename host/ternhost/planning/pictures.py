@@ -13,6 +13,7 @@ from ternhost.learn import judging
 from ternhost.planning import records
 from ternhost.planning.cells import Row
 from ternhost.planning.quality import baseline_name, measures
+from ternhost.planning.statistic_options import MEAN, QUANTILE
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import name_of, protected
 from ternhost.text import counted
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 def figure(result: Mapping[str, Any]) -> Figure:
     """Draw a plan, with a panel for its figure and one for the log-loss, if its models have one.
 
-    result: as `planning.one_report.plan` or `planning.existing.plan` returns it.
+    result: as `planning.one_report.plan` or `planning.existing.plan` returns it, or
+        `planning.statistic_plan.plan`, which has a panel for each attribute.
     """
+    if "statistic" in result:
+        return draw(_of_statistic(result))
     make_panel = _over_devices
     if "units" in result:  # of a fleet that exists
         make_panel = _over_rounds
@@ -118,6 +122,45 @@ def _over_epsilons(result: Mapping[str, Any], measure: str, prefix: str) -> Pane
     x_name = "epsilon over a device's whole life (bars: standard error of the mean)"
     title = _fleet_in_words(result)
     return Panel(title, x_name, judging.WORDS[measure], curves, log_x=True, lines=levels)
+
+
+def _of_statistic(result: Mapping[str, Any]) -> list[Panel]:
+    """Return the pictures of the intervals to expect, over the number of devices.
+
+    There is a panel for each attribute, or for each distribution where the plan assumes several.
+    """
+    by_panel: dict[str, list[Curve]] = {}
+    for estimate in result["estimates"]:
+        curves = by_panel.setdefault(f"{estimate['name']} ({estimate['assumed']})", [])
+        rows = [row for row in estimate["tried"] if row["half"] is not None]
+        devices = [row["devices"] for row in rows]
+        halves = [100 * row["half"] for row in rows]
+        curves.append(Curve(f"noise, {estimate['statistic']}", x=devices, y=halves))
+        if result["liars"]:
+            bounded = [row for row in rows if row["moved"] is not None]
+            moved = [100 * row["moved"] for row in bounded]
+            label = f"{100 * result['liars']:g} % liars, {estimate['statistic']}"
+            curves.append(Curve(label, x=[row["devices"] for row in bounded], y=moved))
+
+    epsilon = result["epsilon"]
+    if epsilon is None:
+        epsilon = result["run_epsilon"]
+    of_what = "difference of shares"
+    if result["statistic"] in (MEAN, QUANTILE):
+        of_what = "share of the range"
+    panels = []
+    for name, curves in by_panel.items():
+        panel = Panel(
+            f"{result['statistic']} of {name}, epsilon {epsilon:g}",
+            "devices",
+            f"half of the 95 % interval, {of_what} in %",
+            curves,
+            log_x=True,
+            log_y=True,
+            lines={"goal": 100 * result["goal"]} if result["goal"] else {},
+        )
+        panels.append(panel)
+    return panels
 
 
 def _fleet_in_words(result: Mapping[str, Any]) -> str:

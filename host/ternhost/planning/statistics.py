@@ -1,5 +1,6 @@
 """Statistics of repeated runs: means with errors and intervals, and comparisons beyond noise."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -105,6 +106,14 @@ def enough(reports: Sequence[int], shortfalls: Sequence[float]) -> float | None:
     part = before / (before - after)
     log_reports = np.log(reports[last_miss : last_miss + 2])
     return float(np.exp(np.interp(part, (0, 1), log_reports)))
+
+
+def rounded_up(number: float) -> int:
+    """Return a whole number that is at least this one, with two digits that are not 0."""
+    digits_after_second = max(0, math.floor(math.log10(number)) - 1)
+    unit = int(10**digits_after_second)
+    almost_nothing = 1e-9  # so that a rounding error of the quotient does not add a unit
+    return math.ceil(number / unit - almost_nothing) * unit
 
 
 def pick(rows: Sequence[Row], **values: Any) -> list[Row]:
