@@ -280,6 +280,7 @@ VALID = {
     ternhost.account: {"card": CARD, "rounds": 2},
     ternhost.fleet_summary: {"place": "mine"},
     ternhost.RoundsForYears: {"years": 2, "every": "1h"},
+    ternhost.Statistic: {"statistic": "mean"},
     ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
 }
 # The functions of the tools for boards.
