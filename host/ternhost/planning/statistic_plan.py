@@ -260,6 +260,8 @@ def _table(result: Mapping[str, Any], estimates: Sequence[Mapping[str, Any]]) ->
         _Column("devices", lambda estimate, row: f"{row['devices']:,}"),
         _Column("+-", lambda estimate, row: _percent(row["half"])),
     ]
+    if any(estimate["curve"][0]["worst"] is not None for estimate in estimates):
+        columns.append(_Column("at worst", lambda estimate, row: _percent(row["worst"])))
     if any(estimate["curve"][0]["half_in_unit"] is not None for estimate in estimates):
         columns.append(_Column("in its unit", _in_unit))
     if result["liars"]:
@@ -334,6 +336,8 @@ def _explanation(result: Mapping[str, Any]) -> list[str]:
         f"  +-: half the length of the 95 % interval, {of_what}; {how}",
         "  half of +- with: so many devices",
     ]
+    if result["estimates"][0]["curve"][0]["worst"] is not None:
+        lines.append("  at worst: +-, whatever values the devices hold")
     if result["liars"]:
         share = f"{100 * result['liars']:g} %"
         lines += [
