@@ -8,7 +8,7 @@ that `tern collect` chooses for so many devices.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -289,7 +289,7 @@ def _quantiles(options: Options, assumed: Assumed, devices: int) -> Iterator[Exp
         random = np.random.default_rng([options.seed, column])
         halves: dict[float, list[float]] = {}
         for _ in range(draws):
-            distribution = Distribution([level.drawn(random) for level in levels])
+            distribution = Distribution(_drawn(levels, random))
             for share in options.parsed_quantiles():
                 quantile = distribution.quantile(share)
                 halves.setdefault(share, []).append((quantile.high - quantile.low) / 2)
@@ -308,6 +308,17 @@ def _quantiles(options: Options, assumed: Assumed, devices: int) -> Iterator[Exp
                 moved=moved.get(share),
                 unit=unit_of(name, assumed.table),
             )
+
+
+def _drawn(levels: Sequence[_Level], random: np.random.Generator) -> list[ReportedLevel]:
+    """Return what the devices would report about all levels, among which they are divided at random."""
+    reports = np.array([level.reports for level in levels])
+    divided = random.multinomial(reports.sum(), reports / reports.sum())
+    drawn = []
+    for level, number in zip(levels, divided, strict=True):
+        if number:
+            drawn.append(replace(level, reports=int(number)).drawn(random))
+    return drawn
 
 
 def _moved_quantiles(options: Options, levels: Sequence[_Level]) -> Mapping[float, float]:

@@ -111,6 +111,7 @@ def plan(
         "delta": float(options.delta) if of_records else 0.0,
         "records": options.most_records if of_records else 1,
         "devices": list(numbers),
+        "most_devices": options.most_devices,
         "confidence": 0.95,
         "method": "simulated" if simulated else "computed",
         "runs": options.simulated_runs if simulated else None,
@@ -266,11 +267,15 @@ def _table(result: Mapping[str, Any], estimates: Sequence[Mapping[str, Any]]) ->
         columns.append(_Column("in its unit", _in_unit))
     if result["liars"]:
         columns.append(_Column("liars move it by", lambda estimate, row: _percent(row["moved"])))
-    columns.append(_Column("half of +- with", lambda estimate, row: _number(row["halved_by"])))
+    most = result["most_devices"]
+    columns.append(
+        _Column("half of +- with", lambda estimate, row: _number(row["halved_by"], most))
+    )
     if result["liars"]:
-        columns.append(_Column("liars beat noise from", _of_estimate("liars_matter_from")))
+        columns.append(_Column("liars beat noise from", _of_estimate("liars_matter_from", most)))
     if result["goal"] is not None:
-        columns.append(_Column(f"+-{_percent(result['goal'])} with", _of_estimate("goal_devices")))
+        heading = f"+-{_percent(result['goal'])} with"
+        columns.append(_Column(heading, _of_estimate("goal_devices", most)))
 
     cells = [[column.heading for column in columns]]
     for estimate in estimates:
@@ -298,26 +303,26 @@ def _in_unit(estimate: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return f"{row['half_in_unit']:.3g} {estimate['unit']}".rstrip()
 
 
-def _of_estimate(name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
+def _of_estimate(name: str, most: int) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
     """Return a cell with a number of devices that is the same for all rows of an estimate.
 
     name: of the number in the estimate. A number that is not above the fewest devices of the plan
-    was not searched for any further.
+    was not searched for any further. most: as of `_number`.
     """
 
     def cell(estimate: Mapping[str, Any], _row: Mapping[str, Any]) -> str:
         first = estimate["curve"][0]["devices"]
         if estimate[name] is not None and estimate[name] <= first:
             return f"{first:,} or fewer"
-        return _number(estimate[name])
+        return _number(estimate[name], most)
 
     return cell
 
 
-def _number(devices: int | None) -> str:
-    """Return a number of devices; None if it is larger than a plan tries."""
+def _number(devices: int | None, most: int) -> str:
+    """Return a number of devices; None if it is larger than `most`, the largest that a plan tries."""
     if devices is None:
-        return "too many to try"
+        return f"none up to {most:,}"
     return f"{devices:,}"
 
 
@@ -336,6 +341,8 @@ def _explanation(result: Mapping[str, Any]) -> list[str]:
         f"  +-: half the length of the 95 % interval, {of_what}; {how}",
         "  half of +- with: so many devices",
     ]
+    if result["statistic"] == QUANTILE:
+        lines.append("  intervals of quantiles end at edges of bins, and are no shorter than a bin")
     if result["estimates"][0]["curve"][0]["worst"] is not None:
         lines.append("  at worst: +-, whatever values the devices hold")
     if result["liars"]:
