@@ -153,7 +153,7 @@ def _of_statistic(result: Mapping[str, Any]) -> list[Panel]:
         panel = Panel(
             f"{result['statistic']} of {name}, epsilon {epsilon:g}",
             "devices",
-            f"half of the 95 % interval, {of_what} in %",
+            f"95 % interval, +- in % ({of_what})",
             curves,
             log_x=True,
             log_y=True,

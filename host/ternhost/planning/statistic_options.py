@@ -14,7 +14,7 @@ from ternhost.privacy.units import DEVICE, parse_unit
 
 MEAN, SHARE, QUANTILE, HISTOGRAM = "mean", "share", "quantile", "histogram"
 STATISTICS = (MEAN, SHARE, QUANTILE, HISTOGRAM)
-RUNS = 24  # simulated estimates: intervals of quantiles differ much between runs
+RUNS = 100  # simulated estimates: intervals of quantiles differ much between runs
 MOST_CATEGORIES = 1000
 _BINS = 16  # of a histogram, unless the user says how many
 _OF_BINS = (QUANTILE, HISTOGRAM)
