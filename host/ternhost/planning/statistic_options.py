@@ -15,6 +15,7 @@ from ternhost.privacy.units import DEVICE, parse_unit
 MEAN, SHARE, QUANTILE, HISTOGRAM = "mean", "share", "quantile", "histogram"
 STATISTICS = (MEAN, SHARE, QUANTILE, HISTOGRAM)
 RUNS = 100  # simulated estimates: intervals of quantiles differ much between runs
+_RUNS_OF_RECORDS = 8  # collections of sums, whose intervals hardly differ
 MOST_CATEGORIES = 1000
 _BINS = 16  # of a histogram, unless the user says how many
 _OF_BINS = (QUANTILE, HISTOGRAM)
@@ -130,7 +131,11 @@ class Options(DistributionOptions):
     @property
     def simulated_runs(self) -> int:
         """How many estimates are simulated."""
-        return RUNS if self.runs is None else self.runs
+        if self.runs is not None:
+            return self.runs
+        if self.is_of_records:
+            return _RUNS_OF_RECORDS
+        return RUNS
 
     @property
     def share_of_liars(self) -> Fraction | None:
