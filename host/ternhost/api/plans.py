@@ -101,8 +101,8 @@ class Statistic(statistic_options.Options):
       the device: what the run spends, and on how many records
     - goal: half the length of an interval whose number of devices is wanted, as a share
     - liars: the share of the devices that report whatever they like; None: all are honest
-    - runs: how many estimates are simulated; None: 100, or 8 of records. Means and shares of devices follow from the
-      cards
+    - runs: how many estimates are simulated; None: 100, or 8 of records. Means and shares of devices
+      follow from the cards
     - seed: of the simulation
     - by, time, clients, publish: not used by plans
 
