@@ -135,11 +135,23 @@ def of_quantiles(
     for level in distribution.levels:
         if isinstance(level, ReportedLevel):
             reports += level.reports.reports
+    ranges = ranges_of_quantiles(distribution, dict.fromkeys(quantiles, bound))
+    return {**of_attribute(name, reports, bound.most), "quantiles": ranges}
+
+
+def ranges_of_quantiles(
+    distribution: Distribution, bounds: Mapping[float, Bound]
+) -> list[dict[str, float]]:
+    """Return between which values lies can have moved quantiles of a distribution, for JSON.
+
+    bounds: for each quantile the bound of the cumulative shares, or of the cumulative numbers of
+        records, as of `liars.quantile_range`.
+    """
     ranges = []
-    for quantile in quantiles:
+    for quantile, bound in bounds.items():
         low, high = liars.quantile_range(distribution, quantile, bound)
         ranges.append({"quantile": quantile, "low": low, "high": high})
-    return {**of_attribute(name, reports, bound.most), "quantiles": ranges}
+    return ranges
 
 
 def of_attributes(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -38,7 +38,6 @@ from ternhost.learn.sums_of_records import (
 )
 from ternhost.options import option, require
 from ternhost.privacy import sums
-from ternhost.privacy.base import MICRO
 from ternhost.text import counted
 
 _GROUP = "what to collect"  # of options, in the help
@@ -269,16 +268,13 @@ class Means(SumsOfRecords[_Part]):
 
         history: not needed, as the answers of all rounds are stored.
         """
-        part_summaries = []
         record_counts = []
         for part, answer in zip(self._parts, self._answers, strict=True):
             record_counts.append(self._count(part, answer))
-            part_summaries.append(self._part_summary(part, answer["reports"]))
 
         entries = self.entries()
         # Each round counts the records of all devices; the count with the least error is shown.
         most_exact = min(record_counts, key=lambda count: count.error)
-        cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
         return {
             # What was asked.
             "data": self.options.data,
@@ -289,11 +285,7 @@ class Means(SumsOfRecords[_Part]):
             "liars": liar_results.of_attributes(self._moved_attributes()),
             "records": most_exact.records,
             "records_error": most_exact.error,
-            # What it cost, and of which reports.
-            "unit": self.unit,
-            "delta": self.delta,
-            "rho": cost_of_all / MICRO,
-            "parts": part_summaries,
+            **self._cost_and_parts(),
         }
 
     def entries(self) -> list[dict[str, Any]]:

@@ -19,25 +19,22 @@ all records.) Three levels need half the rounds of six, for standard errors that
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tern import wire
 from tern.fixed import MAX_EPSILON
-from ternhost.count.questions import Averaged, Question
+from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn import liar_results, liars
 from ternhost.learn.attribute_results import unit_of
-from ternhost.learn.attributes import flags_of
 from ternhost.learn.base import Population
-from ternhost.learn.bin_tree import Distribution, SummedLevel
+from ternhost.learn.bin_tree import Distribution
+from ternhost.learn.counted_records import CountedRecords, CountPart
 from ternhost.learn.devices import Devices
-from ternhost.learn.estimate import QUANTILE, Floats
-from ternhost.learn.liars import Range
+from ternhost.learn.estimate import QUANTILE
 from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantile_results import HeldValues, estimates_of, liar_lines, quantile_lines
@@ -45,7 +42,6 @@ from ternhost.learn.sums_of_records import (
     LEAST_BITS,
     MOST_STEPS,
     MOST_SUMS,
-    SumPart,
     SumsOfRecords,
     narrowest_design,
 )
@@ -77,70 +73,7 @@ _LONGEST_RADIUS = (1 << 16) - 1  # that a card can have
 _MOST_SIGMA = 1 << 18  # standard deviation of the noise in grid steps that every card can have
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part(SumPart):
-    """The numbers whose records one round counts, by the bins of one level.
-
-    - exponent: there are 2**exponent bins
-    - tally: grid steps that each unit adds to the tally; 0: the tally counts nothing
-    """
-
-    exponent: int
-    tally: int
-
-    @property
-    def bins(self) -> int:
-        """The number of bins."""
-        return 1 << self.exponent
-
-    @property
-    def name(self) -> str:
-        return f"numbers, in {self.bins} bins"
-
-    def question(self, width: int, first: int) -> Question:
-        """Return the question that asks devices for these counts. Parameters as of `SumPart`."""
-        return Question(
-            model=wire.CATEGORIES,
-            parameters=flags_of(self.columns, width, first),  # 1 for each attribute asked for
-            exponent=self.exponent,  # the attributes are numbers, whose bins are counted
-            card=self.design.card.data,
-            k=self.design.k,
-            classes=self.bins,
-        )
-
-
-class _Count(NamedTuple):
-    """An estimated number of records of all devices."""
-
-    records: float
-    variance: float  # of its noise
-    of_report: Range  # what one device can add to it
-
-
-class _Level(NamedTuple):
-    """The numbers of records in all bins of a level, of one attribute."""
-
-    summed: SummedLevel
-    of_report: Range  # what one device can add to each
-
-
-class _Tree(NamedTuple):
-    """What was counted of one attribute so far."""
-
-    distribution: Distribution
-    of_reports: list[Range]  # what one device can add to each bin, for each level
-
-
-class _Answered(NamedTuple):
-    """The answers of a round, over all devices."""
-
-    part: _Part
-    totals: Floats  # of each bin of each attribute in records, and then the tally in steps
-    errors: Floats  # the standard errors of these
-    of_symbol: Range  # what one device can add to each, in grid steps
-
-
-class QuantilesOfRecords(SumsOfRecords[_Part]):
+class QuantilesOfRecords(SumsOfRecords[CountPart]):
     """Asks every device in each round how many of its records are in each bin.
 
     The attributes of a result have the form that quantile_results.py describes.
@@ -181,7 +114,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
 
     # The plan
 
-    def _plan_parts(self) -> list[_Part]:
+    def _plan_parts(self) -> list[CountPart]:
         """Plan the rounds of each level, which all share the budget. Raises UsageError."""
         budgets = _LEVELS[self._bins]
         # In millionths of rho, the privacy loss of zCDP, of all rounds together. A card may cost
@@ -205,7 +138,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             return _FEW_BINS
         return _MANY_BINS
 
-    def _parts_of_level(self, exponent: int, cost: int) -> list[_Part]:
+    def _parts_of_level(self, exponent: int, cost: int) -> list[CountPart]:
         """Plan the rounds that count the bins of one level: as few as a report has room for.
 
         If not even the counts of a single attribute fit, the level costs half as much, so that its
@@ -228,7 +161,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
                 return parts
         return self._parts_of_level(exponent, cost // 2)
 
-    def _part(self, columns: tuple[int, ...], exponent: int, cost: int) -> _Part | None:
+    def _part(self, columns: tuple[int, ...], exponent: int, cost: int) -> CountPart | None:
         """Plan the round that counts the records in the bins of these columns.
 
         Each device sends its counts and a tally, with discrete Gaussian noise on all of them. The
@@ -278,7 +211,7 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         made = narrowest_design(plan, largest_sum=max(largest_count, self._units * tally))
         if made is None:
             return None
-        return _Part(
+        return CountPart(
             columns=columns, design=self._sum_design(plan, made), exponent=exponent, tally=tally
         )
 
@@ -298,70 +231,11 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         super().restore(state)
         self._entries = None
 
-    # What was counted so far
-
-    @property
-    def _most_reports(self) -> int:
-        """The number of devices that answered the round that most of them answered."""
-        return max((answer["reports"] for answer in self._answers), default=0)
-
-    def _answered(self) -> list[_Answered]:
-        """Return the rounds so far that somebody answered, with their totals over all devices.
-
-        If a device missed a round, the others stand for it: all levels have to be about the same
-        number of records.
-        """
-        answered = []
-        for part, answer in zip(self._parts, self._answers, strict=False):
-            if not answer["reports"]:
-                continue
-            scale = self._most_reports / answer["reports"]
-            totals = scale * np.array(answer["totals"])
-            errors = scale * np.array(answer["errors"])
-            of_symbol = liars.range_of_sums(sums.of(part.design.card)).times(scale)
-            answered.append(_Answered(part, totals, errors, of_symbol))
-        return answered
-
-    def _tallies(self) -> list[_Count]:
-        """Return how many records there are by the tallies of the rounds so far."""
-        counts = []
-        for part, totals, errors, of_symbol in self._answered():
-            if part.tally:
-                variance = float(errors[-1] / part.tally) ** 2
-                of_report = of_symbol.times(1 / part.tally)
-                counts.append(_Count(float(totals[-1] / part.tally), variance, of_report))
-        return counts
-
-    def _levels(self) -> dict[int, list[_Level]]:
-        """Return the counts of each attribute that somebody reported, by its column."""
-        levels: dict[int, list[_Level]] = {}
-        for part, totals, errors, of_symbol in self._answered():
-            grid_step = sums.grid(sums.of(part.design.card), range_=0)
-            for i, column in enumerate(part.columns):
-                of_column = slice(i << part.exponent, (i + 1) << part.exponent)
-                summed = SummedLevel(totals[of_column], float(errors[of_column][0]))
-                level = _Level(summed, of_symbol.times(grid_step))
-                levels.setdefault(column, []).append(level)
-        return dict(sorted(levels.items()))
-
-    def _trees(self) -> dict[int, _Tree]:
-        """Return the distribution of each attribute that somebody reported, by its column.
-
-        The counts of each attribute tell the number of records, too. So the counts of an attribute
-        are made consistent with the number that the tallies and all other attributes tell.
-        """
-        levels_of_column, tallies = self._levels(), self._tallies()
-        counts = {column: _count_of(levels) for column, levels in levels_of_column.items()}
-        trees = {}
-        for column, own_levels in levels_of_column.items():
-            others = [count for other, count in counts.items() if other != column]
-            levels = list(own_levels)
-            if tallies or others:
-                levels.append(_as_level(_combined([*tallies, *others])))
-            trees[column] = _tree_of(levels)
-        return trees
-
     # The result
+
+    def _counted(self) -> CountedRecords:
+        """Return the counts of the rounds so far."""
+        return CountedRecords(self._parts, self._answers)
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the quantiles and the histogram of each number that somebody reported, for JSON.
@@ -369,9 +243,10 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
         They take a while, and so they are computed once for each round.
         """
         if self._entries is None:
-            self._entries = [
-                self._entry(column, tree.distribution) for column, tree in self._trees().items()
-            ]
+            entries = []
+            for column, tree in self._counted().trees().items():
+                entries.append(self._entry(column, tree.distribution))
+            self._entries = entries
         return self._entries
 
     def _entry(self, column: int, distribution: Distribution) -> dict[str, Any]:
@@ -410,18 +285,23 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
 
         A liar can report any symbol as the number of its records in a bin, and as the tally.
         """
+        counted_records = self._counted()
+        reports = counted_records.most_reports
         moved = []
-        quantiles = self.options.parsed_quantiles()
-        for column, tree in self._trees().items():
-            distribution, reports = tree.distribution, self._most_reports
-            ranges = []
-            for quantile in quantiles:
-                bound = liars.cumulative_of_sums(distribution, tree.of_reports, quantile, reports)
-                low, high = liars.quantile_range(distribution, quantile, bound)
-                ranges.append({"quantile": quantile, "low": low, "high": high})
+        for column, (distribution, of_reports) in counted_records.trees().items():
+            of_shares = liars.cumulative_shares_of_sums(distribution, of_reports, reports)
+            of_quantiles = {}
+            for quantile in self.options.parsed_quantiles():
+                of_quantiles[quantile] = liars.cumulative_of_sums(
+                    distribution, of_reports, quantile, reports
+                )
             name = self._table.numeric_names[column]
-            bounds = liars.cumulative_shares_of_sums(distribution, tree.of_reports, reports)
-            moved.append({**liar_results.of_attribute(name, reports, bounds), "quantiles": ranges})
+            moved.append(
+                {
+                    **liar_results.of_attribute(name, reports, of_shares),
+                    "quantiles": liar_results.ranges_of_quantiles(distribution, of_quantiles),
+                }
+            )
         return moved
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -429,26 +309,18 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
 
         history: not needed, as the answers of all rounds are stored.
         """
-        counts = [_count_of(levels) for levels in self._levels().values()]
-        records = _combined([*self._tallies(), *counts])
-        cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
-        part_summaries = []
-        for part, answer in zip(self._parts, self._answers, strict=True):
-            part_summaries.append(self._part_summary(part, answer["reports"]))
+        counted_records = self._counted()
+        records = counted_records.records()
         result = {
             # What was asked.
             "data": self.options.data,
-            "clients": self._most_reports,
+            "clients": counted_records.most_reports,
             # What was learned.
             "attributes": self.entries(),
             "liars": liar_results.of_attributes(self._moved_attributes()),
             "records": records.records,
             "records_error": math.sqrt(records.variance),
-            # What it cost, and of which reports.
-            "unit": self.unit,
-            "delta": self.delta,
-            "rho": cost_of_all / MICRO,
-            "parts": part_summaries,
+            **self._cost_and_parts(),
         }
         if self._publication is not None:
             result["published"] = self._publication.summary(self.entries())
@@ -466,39 +338,3 @@ class QuantilesOfRecords(SumsOfRecords[_Part]):
             *published_lines(result),
             f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
         ]
-
-
-def _tree_of(levels: Sequence[_Level]) -> _Tree:
-    """Make the levels of an attribute consistent, and perhaps a count of all records with them."""
-    distribution = Distribution([level.summed for level in levels], whole=None)
-    return _Tree(distribution, [level.of_report for level in levels])
-
-
-def _count_of(levels: Sequence[_Level]) -> _Count:
-    """Return the number of records by the counts of one attribute."""
-    distribution, of_reports = _tree_of(levels)
-    of_all = np.ones((1, distribution.bins))
-    variance = distribution.total_error**2
-    (of_report,) = liars.reach_of_sums(distribution, of_all, of_reports)
-    return _Count(distribution.total, variance, of_report)
-
-
-def _combined(counts: Sequence[_Count]) -> _Count:
-    """Return the weighted mean of independent counts of all records, which has the least variance.
-
-    It is 0 if there is no count, as nobody reported.
-    """
-    if not counts:
-        return _Count(0.0, 0.0, Range(0.0, 0.0))
-    precisions = np.array([1 / count.variance for count in counts])
-    weights = precisions / precisions.sum()
-    records = weights @ np.array([count.records for count in counts])
-    low, high = weights @ np.array([count.of_report for count in counts])
-    return _Count(float(records), float(1 / precisions.sum()), Range(float(low), float(high)))
-
-
-def _as_level(count: _Count) -> _Level:
-    """Return a count of all records as a level with a single bin."""
-    return _Level(
-        SummedLevel(np.array([count.records]), math.sqrt(count.variance)), count.of_report
-    )

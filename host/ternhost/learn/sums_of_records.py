@@ -27,6 +27,7 @@ from ternhost.learn.fedsum import SumDesign
 from ternhost.learn.owners import to_owners
 from ternhost.learn.record_bound import bound_note
 from ternhost.privacy import sums
+from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import parse_unit
 
 MOST_STEPS = 4096  # grid steps of a radius: as many as there may be
@@ -182,6 +183,19 @@ class SumsOfRecords(Learner, Generic[PartT]):
         self._answers = list(state["answers"])
 
     # The result
+
+    def _cost_and_parts(self) -> dict[str, Any]:
+        """Return what all rounds cost, and of which reports, for the result of a run."""
+        part_summaries = []
+        for part, answer in zip(self._parts, self._answers, strict=True):
+            part_summaries.append(self._part_summary(part, answer["reports"]))
+        cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
+        return {
+            "unit": self.unit,
+            "delta": self.delta,
+            "rho": cost_of_all / MICRO,
+            "parts": part_summaries,
+        }
 
     def _part_summary(self, part: PartT, reports: int) -> dict[str, Any]:
         """Describe a round for JSON: its attributes, its reports, and how many devices reported."""
