@@ -13,7 +13,9 @@ import json
 import re
 from pathlib import Path
 
-from learning_tables import TABLES, Figure
+import learning_tables
+import quantile_tables
+from learning_tables import Figure
 
 from ternhost.planning.cells import Cell, FinishedCells, run_cells
 from ternhost.planning.statistics import mean_and_error
@@ -21,6 +23,7 @@ from ternhost.terminal import Progress
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "docs/measured.json"
+TABLES = {**learning_tables.TABLES, **quantile_tables.TABLES}
 PAGES = ("README.md", "docs/**/*.md", "examples/**/*.md")
 SEEDS = 16
 
@@ -40,7 +43,7 @@ def cells_of(figure, seeds):
 def measure(tables, seeds, jobs=None, directory=None, progress=print):
     """Simulate the runs of tables; return the rows of their texts, by the name of the table.
 
-    tables: by name, as `learning_tables.TABLES`. seeds: how many. jobs: processes; None: one for
+    tables: by name, as TABLES. seeds: how many. jobs: processes; None: one for
     each core. directory: that keeps finished runs; None: none. progress: called with lines.
     """
     cells = {}  # by their keys

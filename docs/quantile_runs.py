@@ -18,7 +18,7 @@ from ternhost.planning.simulation import collection, simulate
 METHODS = ("tern", "flat", "square wave, EM", "square wave, EMS", "bisection", "Bayesian search")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _LIST = "0.5,0.9,0.99"
-RUNS_OF_A_SEED = 25  # of `coverage`, so that 16 seeds make 400 runs
+RUNS_OF_A_SEED = 25  # so that 16 seeds make 400 runs
 _HELD = 1  # a stream of random numbers beside that of a run
 
 
@@ -115,18 +115,18 @@ def widths(distribution, devices, epsilon, seed):
     return [covered(collected(held, epsilon, seed))]
 
 
-def coverage(distribution, devices, epsilon, seed):
-    """Run RUNS_OF_A_SEED times, with other numbers each time; return the means of `covered`."""
+def coverage(distribution, devices, epsilon, runs, seed):
+    """Run so many times, with other numbers each time; return the means of `covered`."""
     rows = []
-    for seed_of_run in seeds_of_runs(seed):
+    for seed_of_run in seeds_of_runs(seed, runs):
         held = held_values(distribution, devices, seed_of_run)
         rows.append(covered(collected(held, epsilon, seed_of_run)))
     return [means(rows)]
 
 
-def seeds_of_runs(seed):
-    """Return the seeds of the runs of `coverage` that belong to a seed, which no other one has."""
-    return range(seed * RUNS_OF_A_SEED, (seed + 1) * RUNS_OF_A_SEED)
+def seeds_of_runs(seed, runs=RUNS_OF_A_SEED):
+    """Return the seeds of so many runs that belong to a seed, and to no other one."""
+    return range(seed * runs, (seed + 1) * runs)
 
 
 def covered(entry):
@@ -172,14 +172,14 @@ def collected(held, epsilon, seed):
     return entry
 
 
-def coverage_of_records(distribution, boards, records, epsilon, seed):
-    """Run RUNS_OF_A_SEED times with boards that hold many records; return means of `covered`.
+def coverage_of_records(distribution, boards, records, epsilon, runs, seed):
+    """Run so many times with boards that hold many records; return the means of `covered`.
 
     records: of each board, of which each is a number of the distribution, and is protected.
     epsilon: of all reports of a board, as a text.
     """
     rows = []
-    for seed_of_run in seeds_of_runs(seed):
+    for seed_of_run in seeds_of_runs(seed, runs):
         held = held_values(distribution, boards * records, seed_of_run)
         table = Table(name="values", numeric_names=("x",), numeric=held[:, None])
         options = Quantiles.Options(

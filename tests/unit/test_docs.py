@@ -186,10 +186,10 @@ def test_commands_that_measured_a_table_can_be_parsed(table, parser):
         assert parser.parse_args(command.split()).func, command
 
 
-@pytest.mark.parametrize("table", learning_tables.TABLES)
+@pytest.mark.parametrize("table", measure.TABLES)
 def test_a_table_about_learning_has_the_texts_that_its_description_has(table):
     """The cells that are not measured, such as the headings, stand in docs/measured.json as well."""
-    described = learning_tables.TABLES[table]
+    described = measure.TABLES[table]
     for cells, on_page in zip(
         (described.headings, *described.rows), MEASURED[table]["table"], strict=True
     ):
@@ -197,15 +197,15 @@ def test_a_table_about_learning_has_the_texts_that_its_description_has(table):
             assert isinstance(cell, learning_tables.Figure) or cell == text
 
 
-@pytest.mark.parametrize("table", learning_tables.TABLES)
+@pytest.mark.parametrize("table", measure.TABLES)
 def test_a_table_about_learning_has_the_commands_that_its_description_has(table):
-    assert MEASURED[table]["commands"] == learning_tables.TABLES[table].commands
+    assert MEASURED[table]["commands"] == measure.TABLES[table].commands
 
 
-@pytest.mark.parametrize("table", learning_tables.TABLES)
+@pytest.mark.parametrize("table", measure.TABLES)
 def test_each_figure_of_a_table_can_be_measured(table):
     """The functions that simulate the runs take the arguments that the figures name."""
-    for figure in learning_tables.TABLES[table].figures:
+    for figure in measure.TABLES[table].figures:
         arguments = dict(figure.arguments)
         inspect.signature(figure.run).bind(**arguments, seed=1)
 
