@@ -281,6 +281,7 @@ VALID = {
     ternhost.fleet_summary: {"place": "mine"},
     ternhost.RoundsForYears: {"years": 2, "every": "1h"},
     ternhost.Statistic: {"statistic": "mean"},
+    ternhost.first_unusual: {"limits": [0, 32767], "rows": [[1, 2]]},
     ternhost.certify: {"matrix": [["3/4", "1/4"], ["1/4", "3/4"]]},
 }
 # The functions of the tools for boards.

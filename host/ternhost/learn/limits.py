@@ -123,11 +123,31 @@ def first_unusual(limits: Sequence[int], rows: npt.ArrayLike) -> Integers:
     n x d, or more: what follows the d features does not count. The result (n) equals what
     `Limits.unusual` of tern.limits finds on devices. Raises UsageError for shorter rows.
     """
-    values = np.atleast_2d(np.asarray(rows, np.int64))
-    width = len(limits)
-    if values.shape[1] < width:
-        text = f"the rows have {values.shape[1]} features, and the limits are of {width}"
+    bounds = _whole_numbers(limits, "limits", dimensions=1)
+    values = np.atleast_2d(_whole_numbers(rows, "rows"))
+    width = len(bounds)
+    if values.ndim != 2 or values.shape[1] < width:
+        text = f"the rows have {values.shape[-1]} features, and the limits are of {width}"
         raise UsageError(text, hint="use the features in the order of a record")
-    is_above = values[:, :width] > np.asarray(limits, np.int64)
-    found: Integers = np.where(is_above.any(axis=1), is_above.argmax(axis=1), NOTHING_UNUSUAL)
+    is_above = np.zeros((len(values), width + 1), bool)
+    is_above[:, :width] = values[:, :width] > bounds
+    is_above[:, width] = True  # reached where no limit is exceeded
+    first = is_above.argmax(axis=1)
+    found: Integers = np.where(first < width, first, NOTHING_UNUSUAL)
     return found
+
+
+def _whole_numbers(numbers: npt.ArrayLike, what: str, dimensions: int | None = None) -> Integers:
+    """Return whole numbers as an array.
+
+    what: their parameter, for the message. dimensions: of the array; None: any. Raises UsageError
+    for anything else.
+    """
+    text = f"{what} must be whole numbers in Q1.14"
+    try:
+        given = np.asarray(numbers)
+    except ValueError:  # lists of different lengths
+        raise UsageError(text) from None
+    if given.dtype.kind not in "iu" or dimensions not in (None, given.ndim):
+        raise UsageError(text)
+    return given.astype(np.int64)
