@@ -15,7 +15,15 @@ from ternhost.learn.base import Population
 from ternhost.learn.quantiles import Quantiles
 from ternhost.planning.simulation import collection, simulate
 
-METHODS = ("tern", "flat", "square wave, EM", "square wave, EMS", "bisection", "Bayesian search")
+METHODS = (
+    "tern",
+    "tern, 64 bins",
+    "flat",
+    "square wave, EM",
+    "square wave, EMS",
+    "bisection",
+    "Bayesian search",
+)
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _LIST = "0.5,0.9,0.99"
 RUNS_OF_A_SEED = 25  # so that 16 seeds make 400 runs
@@ -85,8 +93,9 @@ def estimated(method, held, epsilon, seed):
     """
     shares = list(QUANTILES.values())
     values = shares_of_range(held)
-    if method == "tern":
-        entry = collected(held, epsilon, seed)
+    if method.startswith("tern"):
+        bins = 64 if method.endswith("64 bins") else None
+        entry = collected(held, epsilon, seed, bins)
         return [shares_of_range(ONE * each["value"]) for each in entry["quantiles"]]
     if method == "flat":
         return peers.flat_histogram(values, shares, epsilon, seed)
@@ -164,9 +173,12 @@ def means(rows):
 # Runs of tern
 
 
-def collected(held, epsilon, seed):
-    """Return the entry of the result of `tern collect quantiles` for one number of each device."""
-    options = {"epsilon": epsilon, "seed": seed, "quantiles": _LIST}
+def collected(held, epsilon, seed, bins=None):
+    """Return the entry of the result of `tern collect quantiles` for one number of each device.
+
+    bins: the finest ones; None: as many as tern chooses.
+    """
+    options = {"epsilon": epsilon, "seed": seed, "quantiles": _LIST, "bins": bins}
     learner = collection(held[:, None], Quantiles, **options)
     (entry,) = simulate(learner, seed).entries()
     return entry
