@@ -274,7 +274,7 @@ class Distribution:
     @cached_property
     def cumulative(self) -> Linear:
         """The value of all bins up to and including each of the finest (bins)."""
-        return self.linear(_up_to_each(self.bins))
+        return self.linear(np.vstack([below_each_edge(self.bins), np.ones(self.bins)]))
 
     def picture_bins(self) -> int:
         """Return how many bins a picture can show.
@@ -325,7 +325,7 @@ class Distribution:
             finest bins but the last one.
         """
         start, end = -share * self.total, (1 - share) * self.total
-        functions: Floats = _up_to_each(self.bins)[:-1] - share  # of the edges between bins
+        functions: Floats = below_each_edge(self.bins) - share
         excess = self.linear(functions)
         errors = np.maximum(excess.errors, _TINY)
         quantiles = []
@@ -352,7 +352,7 @@ class Distribution:
 
         share: this part of the total is subtracted from each of them.
         """
-        functions: Floats = _up_to_each(self.bins)[:-1] - share
+        functions: Floats = below_each_edge(self.bins) - share
         excess = self.linear(functions)
         errors = np.maximum(excess.errors, _TINY)
 
@@ -364,9 +364,9 @@ class Distribution:
         return _Curve(fitted, _half_intervals(rising, fitted, excess.covariance))
 
 
-def _up_to_each(bins: int) -> Floats:
-    """Return the functions that add up all bins up to and including each (bins x bins)."""
-    functions: Floats = np.tril(np.ones((bins, bins)))
+def below_each_edge(bins: int) -> Floats:
+    """Return the functions that add up all bins below each edge between two (bins - 1 x bins)."""
+    functions: Floats = np.tril(np.ones((bins - 1, bins)))
     return functions
 
 

@@ -1,4 +1,4 @@
-"""What lying devices could do to the results of a run, for JSON and in words (liars.py).
+"""What lying devices could do to the results of a run, for JSON and in words (package liars).
 
 A bound is None where lies may move an estimate anywhere.
 """
