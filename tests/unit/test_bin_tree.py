@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from ternhost.learn.attributes import _hashing, _response
+from ternhost.learn.attributes import _hashing, _response, variance_of_bins
 from ternhost.learn.bin_levels import bits_for, cumulative_variance, levels_of
 from ternhost.learn.bin_tree import Distribution, ReportedLevel, SummedLevel
+from ternhost.learn.designs import DeviceClass
 from ternhost.learn.estimate import CategoryReports, frequency_law, frequency_variance
 
 EPSILON = 1_000_000
@@ -38,11 +39,7 @@ def drawn_level(bins, bits, hashed, rng):
 
 
 def variance_of(bits):
-    size = 2**bits
-    return min(
-        frequency_variance(_response(size, EPSILON), size),
-        frequency_variance(_hashing(size, EPSILON), size, hashed=True),
-    )
+    return variance_of_bins(DeviceClass(EPSILON, 1.0), bits)
 
 
 SHARES = np.array(
