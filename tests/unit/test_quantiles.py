@@ -86,6 +86,13 @@ def test_what_is_no_quantile_is_refused(wrong):
         Options(quantiles=wrong)
 
 
+@pytest.mark.parametrize("written", ["90", "90%", "90 %"])
+def test_a_percentile_without_its_letter_gets_the_hint_to_write_one(written):
+    with pytest.raises(UsageError) as refused:
+        Options(quantiles=written)
+    assert "p90" in refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("quantile", "name"), [(0.5, "median"), (0.9, "p90"), (0.999, "p99.9"), (0.25, "p25")]
 )

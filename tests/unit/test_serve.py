@@ -4,6 +4,7 @@ Fleets on a broker: see tests/integration.
 """
 
 import json
+import shlex
 import signal
 import subprocess
 import time
@@ -19,9 +20,13 @@ from ternhost import errors
 from ternhost.learn.fedsgd import Options
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
+from ternhost.run.directory import resume_command
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
+from ternhost.store.reader import Reader
+from ternhost.watch.page.privacy import guarantees_table
+from ternhost.watch.words import ENDLESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
 
@@ -107,6 +112,21 @@ def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
     assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
 
 
+def test_the_command_that_continues_a_served_run_has_its_schedule_terms_and_store():
+    with served(rounds=1, every="0.5", deadline=30.0) as run:
+        run.run()
+        (stored,) = run.store.runs()
+        words = shlex.split(resume_command(stored, run.store.path))
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert options == {
+        "--fleet": "inprocess:1",
+        "--store": "s.sqlite",
+        "--rounds": "1",
+        "--every": "0.5",
+        "--deadline": "30.0",
+    }
+
+
 # Schedules
 
 
@@ -136,6 +156,23 @@ def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
 
     (release,) = result["accounting"][0]["releases"]  # what a device has told
     assert release["times"] == 2
+
+
+@pytest.mark.parametrize("rounds", [None, 2])
+def test_nothing_is_promised_of_a_whole_run_if_nobody_knows_its_rounds(rounds):
+    """What was proved at the start of a run without an end is about one round."""
+
+    def stop_after_two(status):
+        if status.event == END and status.round == 2:
+            run.stop()
+
+    with served(Watcher(status=stop_after_two), rounds=rounds) as run:
+        run.run()
+        with Reader(run.store.path) as reader:
+            promises = guarantees_table(reader.snapshot())
+
+    is_endless = rounds is None
+    assert (ENDLESS in promises) is is_endless
 
 
 def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):

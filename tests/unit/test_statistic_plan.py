@@ -148,6 +148,16 @@ def test_so_many_devices_as_a_goal_needs_reach_it():
     assert expected(options, assumed, round(0.9 * needed))[0].half > 0.02
 
 
+def test_a_share_of_liars_may_be_written_in_percent():
+    assert parse_liars("1.5%") == parse_liars("0.015")
+
+
+@pytest.mark.parametrize("wrong", ["0%", "50%", "%", "1%%"])
+def test_no_other_share_of_liars_in_percent_is_taken(wrong):
+    with pytest.raises(UsageError):
+        parse_liars(wrong)
+
+
 def test_from_so_many_devices_on_liars_do_more_than_noise():
     options = Options(statistic=MEAN, liars="0.01")
     number = statistic_plan.plan(options, [100])["estimates"][0]["liars_matter_from"]

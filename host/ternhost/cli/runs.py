@@ -166,6 +166,8 @@ class _Row:
         classes = sorted(guarantees.classes_of(entry), key=_epsilon_for_life)
         if classes:
             epsilon = rounded(_epsilon_for_life(classes[-1]))
+            if entry["endless"]:  # what it guarantees for life was computed for fewer rounds
+                epsilon = f"{rounded(classes[-1].report.bounds.epsilon)} a report"
         figure = ""
         for name, value in entry["figures"].items():
             figure = f"{WORDS.get(name, name)} {value:.4f}"

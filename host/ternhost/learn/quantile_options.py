@@ -13,7 +13,7 @@ from ternhost.learn.collect import ClientOptions
 from ternhost.learn.designs import DeviceClass, in_privacy
 from ternhost.learn.fedsum import RECORDS, UnitOptions
 from ternhost.learn.record_bound import records_option
-from ternhost.options import Number, elements_of, joined, option, require
+from ternhost.options import Number, elements_of, flag, joined, option, require
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import one_of
 
@@ -144,9 +144,19 @@ def _quantile(text: str, option_name: str = "quantiles") -> float:
     value = -1.0  # refused below
     with suppress(ArithmeticError, ValueError):  # no number, or too large a one
         value = float(Decimal(number).scaleb(scale))
-    must = "numbers above 0 and below 1, median, or percentiles such as p90"
-    require(0 < value < 1, option_name, must, repr(text))
+    if not 0 < value < 1:
+        must = "a number above 0 and below 1, median, or a percentile such as p90"
+        raise UsageError(f"{flag(option_name)} must be {must}, not {text!r}", _hint(text))
     return value
+
+
+def _hint(text: str) -> str | None:
+    """Return how to write a percentile that somebody wrote as "90" or "90%"; None for others."""
+    percentile = text.removesuffix("%").strip()
+    with suppress(ArithmeticError, ValueError):
+        if 1 < Decimal(percentile) < 100:
+            return f"did you mean p{percentile}?"
+    return None
 
 
 def name_of(quantile: float) -> str:

@@ -35,10 +35,14 @@ MOST_DEVICES = 100_000_000  # that a plan tries
 
 def parse_liars(text: Number) -> Fraction:
     """Return the share of the devices that lie, exactly as it was written. Raises UsageError."""
+    number, scale = str(text), 1
+    if number.endswith("%"):
+        number, scale = number.removesuffix("%"), 100
     share = Fraction(-1)  # refused below
     with suppress(ValueError, ZeroDivisionError):
-        share = Fraction(str(text))
-    require(0 < share < Fraction(1, 2), "liars", "a share above 0 and below 0.5", repr(text))
+        share = Fraction(number) / scale
+    must = "a share above 0 and below 0.5, such as 0.01 or 1%"
+    require(0 < share < Fraction(1, 2), "liars", must, repr(text))
     return share
 
 

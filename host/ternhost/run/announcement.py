@@ -152,8 +152,11 @@ def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endl
     if has_several_reports and account.measure == MEASURES[EPSILON]:
         rounds_option = run.algorithm.rounds_option
         how_many = f"one a round: {flag(rounds_option)} sets how many"
-        # A learner without this option divides --reports into rounds of its own.
-        if rounds_option not in names_of(type(run.options.learning)):
+        names = names_of(type(run.options.learning))
+        is_own_option = rounds_option in names
+        is_served = run.schedule is not None  # then --rounds is an option of the schedule
+        if not is_own_option and not is_served and "reports" in names:
+            # This learner divides --reports into rounds of its own.
             how_many = "--reports sets how many all devices send"
         sentence += f" ({how_many})"
     if spent_before:

@@ -411,7 +411,8 @@ def abandon_or_refuse_unfinished(store: Store, anew: bool = False) -> None:
         is_running_without_round = not run.state["rounds"] and not store.open_rounds()
         has_asked_nobody = run.status == PREPARING or is_running_without_round
         if not has_asked_nobody and not anew:
-            hint = f"resume it: {run_directory.resume_command(run)}; or abandon it with --anew"
+            resume = run_directory.resume_command(run, store.path)
+            hint = f"resume it: {resume}; or abandon it with --anew"
             raise UsageError(
                 f"{store.path} holds the run {run.name}, which has not finished", hint=hint
             )

@@ -14,9 +14,13 @@ from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import LONGEST_NAME, private, read_object, replacing, storage_errors, write_file
+from ternhost.learn.schedule import Schedule, Terms
+from ternhost.options import flag, values_of
 from ternhost.provision.boards import FLEET_NAME
+from ternhost.reach import fleet
 from ternhost.store import store_file
 from ternhost.store.runs import STOPPED, StoredRun, status_now
+from ternhost.store.snapshot import is_endless
 from ternhost.store.store import Store
 
 RUNS = Path("runs")
@@ -293,11 +297,34 @@ def _summarise_store(path: Path) -> list[dict[str, Any]]:
         return [_summary(store, run, directory_of(run, path)) for run in store.runs()]
 
 
-def resume_command(run: StoredRun) -> str:
-    """Return the command with which the user can resume a run."""
-    if run.asked["schedule"] is not None:
-        return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
-    return f"tern resume {shlex.quote(run.name)}"
+def resume_command(run: StoredRun, store: Path) -> str:
+    """Return the command with which the user can resume a run. store: the path of its store."""
+    schedule = run.asked["schedule"]
+    if schedule is None:
+        return f"tern resume {shlex.quote(run.name)}"
+
+    # A served run takes its schedule and its terms from the options of each start.
+    words = ["tern", "serve", "--fleet", run.asked["fleet"]]
+    if store.resolve() != _default_store(run.asked["fleet"]):
+        words += ["--store", os.path.relpath(store)]
+    stored = {**schedule, **run.asked["terms"]}
+    for name, default in {**values_of(Schedule()), **values_of(Terms())}.items():
+        value = stored.get(name, default)
+        if value != default:
+            words += [flag(name), str(value)]
+    return shlex.join(words)
+
+
+def _default_store(fleet_text: str) -> Path | None:
+    """Return the path of a fleet's own store; None if it has none, or if it is of no known kind.
+
+    fleet_text: the fleet as `--fleet` names it.
+    """
+    with suppress(UsageError):
+        path = fleet.parse(fleet_text).default_store
+        if path is not None:
+            return path.resolve()
+    return None
 
 
 def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
@@ -305,7 +332,7 @@ def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
     status = status_now(run.status, store.path)
     resume = None
     if status == STOPPED:
-        resume = resume_command(run)
+        resume = resume_command(run, store.path)
     learning = run.asked["learning"]
     return {
         "run": run.name,
@@ -320,6 +347,9 @@ def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "rounds": run.state.get("rounds", 0),
         "reports": run.state.get("reports", 0),
         "guarantees": run.state.get("guarantees") or [],
+        "endless": is_endless(
+            run.asked["schedule"], run.asked.get("references") or {}, run.state.get("rounds", 0)
+        ),
         "figures": figures_of(store.last_entry(run.name)),
     }
 

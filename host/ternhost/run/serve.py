@@ -157,7 +157,7 @@ def _require_same_run(
         if other.unfinished and other.name != last.name:
             raise UsageError(
                 f"{store.path} holds another unfinished run, {other.name}",
-                hint=resume_command(other),
+                hint=resume_command(other, store.path),
             )
 
 

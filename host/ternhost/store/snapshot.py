@@ -17,6 +17,19 @@ CATEGORY, BIN, HASH = "category", "bin", "hash"  # of an attribute
 PATIENCE = 300.0
 
 
+def is_endless(
+    schedule: Mapping[str, Any] | None, references: Mapping[str, Any], rounds: int
+) -> bool:
+    """Return whether a run serves a fleet for more rounds than it planned at its start, if any.
+
+    schedule, references: those of the run, as in a `RunView`. rounds: how many have ended.
+    """
+    if schedule is None:
+        return False
+    planned_at_start = references.get("rounds")
+    return planned_at_start is None or rounds > planned_at_start
+
+
 @dataclass(frozen=True)
 class RunView:
     """A run of a store, with the options and the schedule of its start."""
@@ -71,6 +84,14 @@ class RunView:
         if self.replanned:
             return self.replanned
         return self.references.get("rounds")
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether nobody knows how many rounds there will be, as of a fleet that is served.
+
+        The guarantees of such a run are about fewer rounds, as they were computed at its start.
+        """
+        return is_endless(self.schedule, self.references, self.rounds)
 
 
 @dataclass(frozen=True)

@@ -332,16 +332,21 @@ def _of_privacy(snapshot: Snapshot) -> Iterator[Metric]:
         text = f"Spent in this run by accepted reports, mean of devices: {what_it_protects}"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
     classes = [ClassGuarantees.from_json(guarantees) for guarantees in run.guarantees]
-    yield from _of_guarantees(classes)
+    spans = [Span.REPORT]
+    if not run.is_endless:
+        spans += [Span.RUN, Span.LIFE]
+    yield from _of_guarantees(classes, spans)
 
 
-def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
+def _of_guarantees(classes: Sequence[ClassGuarantees], spans: Sequence[Span]) -> Iterator[Metric]:
     """Yield the privacy guarantees of the class of devices with the largest loss, as one metric.
 
-    classes: the guarantees of each class; devices of a class have the same epsilon. Each sample of
-    the metric is the epsilon that is proved for a report, for the run, or for all runs so far. It is
-    labelled with what is protected, with the question that an observer might ask about it, and with
-    delta.
+    classes: the guarantees of each class; devices of a class have the same epsilon. spans: which of
+    the guarantees of a class are known: of a report, of the run, for life.
+
+    Each sample of the metric is the epsilon that is proved for a report, for the run, or for all
+    runs so far. It is labelled with what is protected, with the question that an observer might ask
+    about it, and with delta.
     """
     text = (
         "What is proved of a report, of this run, and of all runs so far (at a delta: if none was "
@@ -350,7 +355,7 @@ def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "tern_guarantee_epsilon", text, labels=["span", "protects", "question", "delta"]
     )
-    for span in (Span.REPORT, Span.RUN, Span.LIFE):
+    for span in spans:
         guarantee = worst(classes, span)
         if guarantee is None:
             continue

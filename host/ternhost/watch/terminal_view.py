@@ -21,7 +21,7 @@ from ternhost.text import brief, counted, visible
 from ternhost.watch.curves import Curve, word
 from ternhost.watch.fleet_view import budget, failed
 from ternhost.watch.summary import FleetSummary, breakdown
-from ternhost.watch.words import ago, duration, epsilon_of, time_of
+from ternhost.watch.words import ENDLESS, ago, duration, epsilon_of, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
@@ -256,7 +256,10 @@ def _privacy(summary: FleetSummary) -> Iterable[RenderableType]:
     guarantee_of_report = worst(classes, Span.REPORT)
     if guarantee_of_report is not None:
         lines.append(guarantee_of_report.words())
-    lines += words_of(classes)
+    if run.is_endless:
+        lines.append(ENDLESS)
+    else:
+        lines += words_of(classes)
 
     # What was spent, and what is left.
     spent = summary.epsilon.get("spent")

@@ -23,6 +23,7 @@ Tile = tuple[str, str, str]  # name, value, explanation
 REFUSALS = "refusals"
 EPSILON_SPENT = "epsilon spent"
 EPSILON_LEFT = "epsilon left"
+ENDLESS = "the run has no planned end: a device that reports in more rounds loses more"
 _SILENT = "nothing written for {}: the run may have been killed; the figures are from before"
 _SPENT = (
     "They have told as much as they may for life, and keep this promise by refusing. Devices with "

@@ -404,10 +404,12 @@ def _row_of(run: RunView) -> list[Any]:
     """Return the cells of a run in the table of runs; None leaves a cell empty."""
     # What is guaranteed to the class of devices that loses most.
     classes = [ClassGuarantees.from_json(guarantees) for guarantees in run.guarantees]
-    guarantee = worst(classes, Span.RUN)
+    guarantee = worst(classes, Span.REPORT if run.is_endless else Span.RUN)
     guarantee_words = None
     if guarantee is not None:
         guarantee_words = f"{guarantee.protects}: {guarantee.numbers()}"
+        if run.is_endless:
+            guarantee_words += " a report"
 
     mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
     return [

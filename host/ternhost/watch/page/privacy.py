@@ -183,6 +183,9 @@ def guarantees_table(snapshot: Snapshot) -> str:
     for guarantees in run.guarantees:
         of_class = ClassGuarantees.from_json(guarantees)
         rows.append((of_class.report.words(), of_class.report.against))
+        if run.is_endless:
+            rows.append((words.ENDLESS, of_class.report.against))
+            continue
         for guarantee_words in of_class.words():
             rows.append((guarantee_words, of_class.run.against))
     return table(("promise", "against"), rows)
