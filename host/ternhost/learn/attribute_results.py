@@ -108,27 +108,45 @@ def _line(entry: Mapping[str, Any]) -> str:
     """Return a line about an attribute: its mean with the interval, or its frequencies."""
     if "frequencies" in entry:
         return _frequencies_line(entry)
-    unit = entry.get("unit", "")
-    line = f"{entry['name']}: {value_in_unit(entry, entry['mean'])} {unit}".rstrip()
+    line = f"{entry['name']}: {value_with_unit(entry, entry['mean'])}"
     if entry["interval"]:
-        low, high = entry["interval"]
-        line += f"  (95 % interval {value_in_unit(entry, low)} to {value_in_unit(entry, high)})"
+        line += f"  {interval_in_words(entry, entry['interval'])}"
     if "true" in entry:
         line += f"  true mean {value_in_unit(entry, entry['true'])}"
     return line
 
 
+def interval_in_words(entry: Mapping[str, Any], interval: Sequence[float]) -> str:
+    """Return an interval of an attribute for people: "(95 % interval 1.2 to 5.4)".
+
+    interval: its ends, scaled to [-1, 1].
+    """
+    low, high = interval
+    return f"(95 % interval {value_in_unit(entry, low)} to {value_in_unit(entry, high)})"
+
+
+def value_with_unit(entry: Mapping[str, Any], scaled: float) -> str:
+    """Return a value of an attribute with the name of its unit, if it has one: "3.1 min".
+
+    scaled: the value in [-1, 1].
+    """
+    return f"{value_in_unit(entry, scaled)} {entry.get('unit', '')}".rstrip()
+
+
 def value_in_unit(entry: Mapping[str, Any], scaled: float) -> str:
-    """Return a mean, from -1 to 1, in the unit of its attribute, if that is known."""
+    """Return the number of a value in the unit of its attribute, if that is known: "3.1".
+
+    scaled: the value in [-1, 1].
+    """
     if "low" not in entry:
         return f"{scaled:+.3f}"
     return f"{in_unit(entry, scaled):.4g}"
 
 
 def in_unit(entry: Mapping[str, Any], scaled: float) -> float:
-    """Return a mean in the unit of the attribute of an entry; as it is, if that is not known.
+    """Return a value in the unit of its attribute; as it is, if that is not known.
 
-    scaled: the mean in [-1, 1].
+    scaled: the value in [-1, 1].
     """
     if "low" not in entry:
         return scaled
@@ -143,15 +161,21 @@ def _frequencies_line(entry: Mapping[str, Any]) -> str:
 
     entry: the estimated frequency of each category; None if nobody reported the attribute.
     """
-    frequency_and_number = []
-    for number, frequency in enumerate(entry["frequencies"]):
-        if frequency is not None:
-            frequency_and_number.append((frequency, number))
-    frequency_and_number.sort(reverse=True)  # the most frequent category first
-
+    common, left_out = most_frequent(entry, _COMMON)
     words = []
-    for frequency, number in frequency_and_number[:_COMMON]:
-        words.append(f"{entry['categories'][number]} {frequency:.3f}")
-    if len(frequency_and_number) > _COMMON:
-        words.append(f"{len(frequency_and_number) - _COMMON} more")
+    for category in common:
+        words.append(f"{entry['categories'][category]} {entry['frequencies'][category]:.3f}")
+    if left_out:
+        words.append(f"{left_out} more")
     return f"{entry['name']}: {', '.join(words)}"
+
+
+def most_frequent(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
+    """Return the numbers of an attribute's most frequent categories, and how many are left out.
+
+    Categories without an estimate do not count. most: how many to return at most.
+    """
+    frequencies = entry["frequencies"]
+    estimated = [number for number, frequency in enumerate(frequencies) if frequency is not None]
+    by_frequency = sorted(estimated, key=lambda number: -frequencies[number])
+    return by_frequency[:most], len(by_frequency[most:])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ternhost.learn.attribute_results import in_unit
+from ternhost.learn.attribute_results import in_unit, most_frequent
 from ternhost.learn.distribution_entries import CollectedDistribution
 
 MOST_CATEGORIES = 5  # of an attribute, the most frequent ones
@@ -73,9 +73,8 @@ def _mean_row(entry: Mapping[str, Any]) -> Row:
 def _category_rows(entry: Mapping[str, Any]) -> Iterator[Row]:
     """Yield a row for each of the categories that seem to be the most frequent ones."""
     frequencies = entry["frequencies"]
-    known = [index for index, frequency in enumerate(frequencies) if frequency is not None]
-    known.sort(key=lambda index: -frequencies[index])
-    for index in known[:MOST_CATEGORIES]:
+    common, _ = most_frequent(entry, MOST_CATEGORIES)
+    for index in common:
         interval = None
         if entry["intervals"] and entry["intervals"][index]:
             low, high = entry["intervals"][index]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from ternhost.learn import liar_results
-from ternhost.learn.attribute_results import value_in_unit
+from ternhost.learn.attribute_results import interval_in_words, value_in_unit, value_with_unit
 from ternhost.learn.bin_tree import Distribution, Linear
 from ternhost.learn.quantile_options import name_of
 from ternhost.vectorised import bins as bins_of
@@ -173,7 +173,7 @@ def liar_lines(result: Mapping[str, Any]) -> list[str]:
     first, estimate = worst["quantiles"][0], entry["quantiles"][0]
     low, high = value_in_unit(entry, first["low"]), value_in_unit(entry, first["high"])
     name = f"{name_of(first['quantile'])} of {entry['name']}"
-    value = _with_unit(entry, estimate["value"])
+    value = value_with_unit(entry, estimate["value"])
     return [
         f"{liar_results.subject(worst['reports'])} can have moved the {name} to {value} from "
         f"anything between {low} and {high}"
@@ -183,9 +183,8 @@ def liar_lines(result: Mapping[str, Any]) -> list[str]:
 def _line(entry: Mapping[str, Any], quantile: Mapping[str, Any]) -> str:
     """Return the line about a quantile of an attribute, with its interval and its true value."""
     name = name_of(quantile["quantile"])
-    low, high = quantile["interval"]
-    line = f"{entry['name']}: {name} {_with_unit(entry, quantile['value'])}"
-    line += f"  (95 % interval {value_in_unit(entry, low)} to {value_in_unit(entry, high)})"
+    line = f"{entry['name']}: {name} {value_with_unit(entry, quantile['value'])}"
+    line += f"  {interval_in_words(entry, quantile['interval'])}"
     if "true" in quantile:
         line += f"  true {name} {value_in_unit(entry, quantile['true'])}"
     return line
@@ -204,9 +203,9 @@ def _beyond_bounds(entry: Mapping[str, Any]) -> list[str]:
         low, high = quantile["interval"]
         where = ""
         if high > edges[-2]:
-            where = f"{_with_unit(entry, edges[-1])} or more"
+            where = f"{value_with_unit(entry, edges[-1])} or more"
         elif low < edges[1] and quantile["quantile"] < 0.5:
-            where = f"{_with_unit(entry, edges[0])} or less"
+            where = f"{value_with_unit(entry, edges[0])} or less"
         if not where:
             continue
         name = f"{entry['name']} {name_of(quantile['quantile'])}"
@@ -214,8 +213,3 @@ def _beyond_bounds(entry: Mapping[str, Any]) -> list[str]:
             name += f" ({where})"
         beyond.append(name)
     return beyond
-
-
-def _with_unit(entry: Mapping[str, Any], scaled: float) -> str:
-    """Return a value with the name of its unit, if it has one."""
-    return f"{value_in_unit(entry, scaled)} {entry.get('unit', '')}".rstrip()

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
 from ternhost.learn import liar_results
+from ternhost.learn.attribute_results import most_frequent
 from ternhost.learn.distribution_entries import (
     CollectedDistribution,
     Quantile,
@@ -214,17 +215,6 @@ def _shares(attribute: Mapping[str, Any]) -> runs.Shares:
         interval=np.array(attribute["intervals"])[shown].T,
         true=true_frequencies,
     )
-
-
-def most_frequent(attribute: Mapping[str, Any], most: int) -> tuple[list[int], int]:
-    """Return the indices of an attribute's most frequent categories, and how many are left out.
-
-    Categories without an estimate are not counted. most: the largest number of indices.
-    """
-    frequencies = attribute["frequencies"]
-    estimated = [index for index, frequency in enumerate(frequencies) if frequency is not None]
-    by_frequency = sorted(estimated, key=lambda index: -frequencies[index])
-    return by_frequency[:most], len(by_frequency[most:])
 
 
 def _question_row(part: Mapping[str, Any]) -> Row:
