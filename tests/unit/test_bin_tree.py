@@ -123,6 +123,42 @@ def test_an_interval_in_the_last_bin_reaches_the_bound():
     assert quantile.high == 1
 
 
+def intervals_of_few(shares, reports, quantile, rng):
+    """The intervals of a quantile in 200 runs, each of so many reports about each of two levels."""
+    shares = np.asarray(shares)
+    intervals = []
+    for _ in range(200):
+        bins = rng.choice(len(shares), 2 * reports, p=shares)
+        levels = [
+            drawn_level(bins[:reports] // 4, 2, False, rng),
+            drawn_level(bins[reports:], 4, True, rng),
+        ]
+        intervals.append(Distribution(levels).quantile(quantile))
+    return intervals
+
+
+@pytest.mark.parametrize("reports", [5, 10, 30])
+def test_intervals_hold_if_few_devices_are_all_at_the_lower_bound(reports):
+    rng = np.random.default_rng(reports)
+    intervals = intervals_of_few(np.eye(16)[0], reports, 0.99, rng)
+    assert np.mean([interval.low == -1 for interval in intervals]) >= 0.93
+
+
+@pytest.mark.parametrize("reports", [5, 10, 30])
+def test_intervals_hold_if_few_devices_are_all_at_the_upper_bound(reports):
+    rng = np.random.default_rng(reports)
+    intervals = intervals_of_few(np.eye(16)[15], reports, 0.01, rng)
+    assert np.mean([interval.high == 1 for interval in intervals]) >= 0.93
+
+
+def test_with_much_noise_an_interval_of_a_median_between_two_values_has_one_of_them():
+    rng = np.random.default_rng(6)
+    half_each = (np.eye(16)[0] + np.eye(16)[15]) / 2
+    intervals = intervals_of_few(half_each, 20, 0.5, rng)
+    assert np.mean([interval.low == -1 for interval in intervals]) >= 0.93
+    assert np.mean([interval.high == 1 for interval in intervals]) >= 0.93
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_intervals_of_quantiles_hold(share):

@@ -14,8 +14,9 @@ differential privacy).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -40,6 +41,9 @@ _MOST_IN_PICTURE = 64  # bins, whose error bars can still be told apart
 _DRAWS = 400  # of noise, to find how far a fitted curve is from the true one
 _SEED = 1  # of these draws
 _ROUNDING = 1e-12  # of the ends of an interval, which are floats
+# The mean standard error of cumulative shares from which there is much noise. With less, the quantiles
+# of numbers that are all the same are still within 94 % of the intervals of fitted curves.
+_LARGE_ERROR = 0.15
 _TINY = 1e-12  # the least standard error, where all others are larger
 
 
@@ -166,11 +170,75 @@ class Shares(NamedTuple):
     high: Floats  # m
 
 
-class _Curve(NamedTuple):
-    """A fitted curve that never falls, and half the length of its 95 % interval at each point."""
+@dataclass(frozen=True)
+class _Curve:
+    """A curve that never falls, fitted to estimates of a curve at m points, and how sure it is.
+
+    fitted: the curve (m). half: half the length of the 95 % interval of each point (m). errors: of
+    the estimates (m). noise: draws of the errors of all estimates (draws x m). lowest, highest: what
+    the curve can be at any point.
+    """
 
     fitted: Floats
     half: Floats
+    errors: Floats
+    noise: Floats
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, estimates: Linear, lowest: float, highest: float) -> _Curve:
+        """Fit a curve to estimates.
+
+        To find how far it is from the true one, noise is added to the curve, which is then fitted
+        again. This is less than the error of a single estimate, since a curve that never falls
+        averages over neighbours.
+        """
+        errors = np.maximum(estimates.errors, _TINY)
+        curve = cls(
+            fitted=_fitted(estimates.values, errors, lowest, highest),
+            half=np.zeros(len(errors)),  # replaced below
+            errors=errors,
+            noise=_noise_of(estimates.covariance),
+            lowest=lowest,
+            highest=highest,
+        )
+        deviations = np.abs(curve._fitted_again(curve.fitted) - curve.fitted)
+        return replace(curve, half=np.quantile(deviations, CONFIDENCE, axis=0))
+
+    def less(self, level: float) -> _Curve:
+        """Return the curve less a number that is known."""
+        return replace(
+            self,
+            lowest=self.lowest - level,
+            highest=self.highest - level,
+            fitted=self.fitted - level,
+        )
+
+    def may_be_above(self, point: int) -> bool:
+        """Return whether the true curve may be 0 or more at a point where the fitted one is below.
+
+        The closest curve that is 0 or more there is taken for the true one: it may be unless the
+        fitted one would then hardly ever be as low as it is.
+        """
+        true = self.fitted.copy()
+        true[point:] = np.maximum(true[point:], 0)
+        is_as_low = self._fitted_again(true)[:, point] <= self.fitted[point]
+        return bool(is_as_low.mean() > (1 - CONFIDENCE) / 2)
+
+    def may_be_below(self, point: int) -> bool:
+        """Return whether the true curve may be 0 or less at a point where the fitted one is above."""
+        true = self.fitted.copy()
+        true[: point + 1] = np.minimum(true[: point + 1], 0)
+        is_as_high = self._fitted_again(true)[:, point] >= self.fitted[point]
+        return bool(is_as_high.mean() > (1 - CONFIDENCE) / 2)
+
+    def _fitted_again(self, true: Floats) -> Floats:
+        """Return the curves that are fitted if this one is the true one (draws x m)."""
+        fits = []
+        for noise in self.noise:
+            fits.append(_fitted(true + noise, self.errors, self.lowest, self.highest))
+        return np.array(fits)
 
 
 class Distribution:
@@ -302,7 +370,8 @@ class Distribution:
         if self.total <= QUANTILE * self.total_error:  # there may be no number at all
             return Quantile(0.0, -1.0, 1.0)
         start, end = -share * self.total, (1 - share) * self.total
-        fitted, half = self._curve(share)
+        curve = self._curve(share)
+        fitted, half = curve.fitted, curve.half
         # What bounds the curve at an edge also bounds it at all edges before or behind it.
         highest = np.minimum.accumulate((fitted + half)[::-1])[::-1]
         lowest = np.maximum.accumulate(fitted - half)
@@ -312,6 +381,15 @@ class Distribution:
         # All numbers of a bin may be at one place of it: so an interval ends at edges of bins.
         low_bin, _ = _crossing(np.array([start, *highest, end]))
         high_bin, _ = _crossing(np.array([start, *lowest, end]))
+        # Where the true curve is flat, the fitted one is mostly too low at the beginning and too high
+        # at the end. If there is much noise, that is more than its interval tells, and so bins farther
+        # out are tried. Inner edge i is the upper one of bin i, and the lower one of bin i + 1.
+        if curve.errors.mean() > _LARGE_ERROR * self.total:
+            low_bin = _first(range(low_bin), curve.may_be_above, otherwise=low_bin)
+            outer_bins = range(self.bins - 1, high_bin, -1)
+            high_bin = _first(
+                outer_bins, lambda outer: curve.may_be_below(outer - 1), otherwise=high_bin
+            )
         return Quantile(
             value=float(value),
             low=float(self.edges[low_bin]),
@@ -330,7 +408,7 @@ class Distribution:
         errors = np.maximum(excess.errors, _TINY)
         quantiles = []
         for moved in moves:
-            fitted = np.clip(_rising(excess.values + moved, 1 / errors**2), start, end)
+            fitted = _fitted(excess.values + moved, errors, start, end)
             at, crossed = _crossing(np.array([start, *fitted, end]))
             quantiles.append(float(np.interp(0, crossed, self.edges[at : at + 2])))
         return quantiles
@@ -340,8 +418,7 @@ class Distribution:
         if self._whole is None:
             return self._fit(share)
         # The whole has no error: the same curve, moved, is that of every share.
-        fitted, half = self._curve_of_no_share
-        return _Curve(fitted - share * self._whole, half)
+        return self._curve_of_no_share.less(share * self._whole)
 
     @cached_property
     def _curve_of_no_share(self) -> _Curve:
@@ -353,15 +430,7 @@ class Distribution:
         share: this part of the total is subtracted from each of them.
         """
         functions: Floats = below_each_edge(self.bins) - share
-        excess = self.linear(functions)
-        errors = np.maximum(excess.errors, _TINY)
-
-        def rising(values: Floats) -> Floats:
-            fitted = _rising(values, 1 / errors**2)
-            return np.clip(fitted, -share * self.total, (1 - share) * self.total)
-
-        fitted = rising(excess.values)
-        return _Curve(fitted, _half_intervals(rising, fitted, excess.covariance))
+        return _Curve.of(self.linear(functions), -share * self.total, (1 - share) * self.total)
 
 
 def below_each_edge(bins: int) -> Floats:
@@ -370,33 +439,33 @@ def below_each_edge(bins: int) -> Floats:
     return functions
 
 
-def _rising(values: Floats, weights: Floats | None = None) -> Floats:
-    """Return the curve that never falls and is closest to these values, by least squares."""
+def _fitted(values: Floats, errors: Floats, lowest: float, highest: float) -> Floats:
+    """Return the curve from lowest to highest that never falls and is closest to these values.
+
+    It is the closest by least squares. errors: of the values.
+    """
     from scipy.optimize import isotonic_regression  # takes long to import
 
-    fitted: Floats = isotonic_regression(values, weights=weights).x
-    return fitted
+    rising: Floats = isotonic_regression(values, weights=1 / errors**2).x
+    return np.clip(rising, lowest, highest)
 
 
-def _half_intervals(
-    rising: Callable[[Floats], Floats], fitted: Floats, covariance: Floats
-) -> Floats:
-    """Return half the length of the 95 % interval of each point of a fitted curve.
-
-    Noise of the estimates is drawn many times and added to the curve, which is then fitted again.
-    This finds how far a fitted curve is from the true one. It is less than the error of a single
-    estimate, since a curve that never falls averages over neighbours.
-
-    rising: fits a curve to estimates (m). fitted: the fitted curve (m). covariance: of the estimates
-    (m x m).
-    """
+def _noise_of(covariance: Floats) -> Floats:
+    """Draw normal noise with this covariance (_DRAWS x m)."""
     variances, directions = np.linalg.eigh(covariance)
     scaled_directions = directions * np.sqrt(np.maximum(variances, 0))
-    normal_numbers = np.random.default_rng(_SEED).standard_normal((_DRAWS, len(fitted)))
-    deviations = []
-    for noise in normal_numbers @ scaled_directions.T:
-        deviations.append(np.abs(rising(fitted + noise) - fitted))
-    return np.asarray(np.quantile(deviations, CONFIDENCE, axis=0))
+    normal_numbers = np.random.default_rng(_SEED).standard_normal((_DRAWS, len(covariance)))
+    return np.asarray(normal_numbers @ scaled_directions.T)
+
+
+def _first(bins: range, is_possible: Callable[[int], bool], otherwise: int) -> int:
+    """Return the first of these bins that is possible, of which all later ones are possible, too.
+
+    bins: those that may be possible, from the outermost one. otherwise: what to return if none is.
+    """
+    if not bins or not is_possible(bins[-1]):
+        return otherwise
+    return bins[bisect_left(bins, True, hi=len(bins) - 1, key=is_possible)]
 
 
 def _crossing(curve: Floats) -> tuple[int, Floats]:
