@@ -17,7 +17,6 @@ from ternhost.planning.simulation import collection, simulate
 
 METHODS = (
     "tern",
-    "tern, 64 bins",
     "flat",
     "square wave, EM",
     "square wave, EMS",
@@ -93,9 +92,8 @@ def estimated(method, held, epsilon, seed):
     """
     shares = list(QUANTILES.values())
     values = shares_of_range(held)
-    if method.startswith("tern"):
-        bins = 64 if method.endswith("64 bins") else None
-        entry = collected(held, epsilon, seed, bins)
+    if method == "tern":
+        entry = collected(held, epsilon, seed)
         return [shares_of_range(ONE * each["value"]) for each in entry["quantiles"]]
     if method == "flat":
         return peers.flat_histogram(values, shares, epsilon, seed)
@@ -173,12 +171,9 @@ def means(rows):
 # Runs of tern
 
 
-def collected(held, epsilon, seed, bins=None):
-    """Return the entry of the result of `tern collect quantiles` for one number of each device.
-
-    bins: the finest ones; None: as many as tern chooses.
-    """
-    options = {"epsilon": epsilon, "seed": seed, "quantiles": _LIST, "bins": bins}
+def collected(held, epsilon, seed):
+    """Return the entry of the result of `tern collect quantiles` for one number of each device."""
+    options = {"epsilon": epsilon, "seed": seed, "quantiles": _LIST}
     learner = collection(held[:, None], Quantiles, **options)
     (entry,) = simulate(learner, seed).entries()
     return entry
