@@ -1,19 +1,15 @@
 """Quantiles and histograms of numbers that devices hold: the questions, and the estimates."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from simulating import ask, finished, fleet_of
 
-import ternhost
 from tern import wire
 from ternhost import datasets, vectorised
 from ternhost.datasets import Table
 from ternhost.datasets.base import ColumnUnit
-from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.quantile_options import Options, name_of
+from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantile_results import HeldValues, quantile_lines
 from ternhost.learn.quantiles import Quantiles
 from ternhost.learn.schedule import Schedule
@@ -44,116 +40,6 @@ def learner(table, clients=None, schedule=None, **options):
 def collected(table, **options):
     """The entries of the attributes, at the end of a run of one client for each record."""
     return finished(learner(table, **options)).result([])["attributes"]
-
-
-# Options
-
-
-@pytest.mark.parametrize(
-    ("written", "quantiles"),
-    [
-        ("0.5,0.9", (0.5, 0.9)),
-        ("p99.9, median", (0.5, 0.999)),
-        ((0.9, 0.5, "p90"), (0.5, 0.9)),
-        (np.array([0.25, 0.75]), (0.25, 0.75)),
-        (0.5, (0.5,)),
-    ],
-    ids=str,
-)
-def test_quantiles_are_numbers_or_percentiles_each_once_in_order(written, quantiles):
-    assert Options(quantiles=written).parsed_quantiles() == quantiles
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "",
-        "1",
-        "0",
-        "p100",
-        "p",
-        "nan",
-        "sNaN",
-        "1e-999999",
-        "1e9999999",
-        "often",
-        "0.5,,0.9",
-        '"0.5',
-    ],
-)
-def test_what_is_no_quantile_is_refused(wrong):
-    with pytest.raises(UsageError, match="--quantiles"):
-        Options(quantiles=wrong)
-
-
-@pytest.mark.parametrize("written", ["90", "90%", "90 %"])
-def test_a_percentile_without_its_letter_gets_the_hint_to_write_one(written):
-    with pytest.raises(UsageError) as refused:
-        Options(quantiles=written)
-    assert "p90" in refused.value.hint
-
-
-@pytest.mark.parametrize(
-    ("quantile", "name"), [(0.5, "median"), (0.9, "p90"), (0.999, "p99.9"), (0.25, "p25")]
-)
-def test_a_quantile_has_a_name_for_people(quantile, name):
-    assert name_of(quantile) == name
-    assert Options(quantiles=name).parsed_quantiles() == (quantile,)
-
-
-PEOPLE = Table(
-    "people",
-    ("age", "net income", "a, b"),
-    np.zeros((20, 3), np.int16),
-    ("sex",),
-    np.zeros((20, 1), np.int16),
-    (("f", "m"),),
-)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "columns"),
-    [
-        ("", (0, 1, 2)),
-        ("net income, age", (0, 1)),
-        ("net income", (1,)),
-        (("a, b", "age"), (0, 2)),
-        ('"a, b"', (2,)),
-    ],
-)
-def test_attributes_are_named_in_any_order(attributes, columns):
-    assert Options(attributes=attributes).columns_of(PEOPLE) == columns
-
-
-def test_an_attribute_that_is_not_there_is_refused_with_the_most_similar_one():
-    with pytest.raises(UsageError) as refused:
-        Options(attributes="net incomme").columns_of(PEOPLE)
-    assert "did you mean net income?" in refused.value.hint
-
-
-def test_a_categorical_attribute_has_no_quantiles():
-    with pytest.raises(UsageError, match="sex"):
-        Options(attributes="sex").columns_of(PEOPLE)
-
-
-@pytest.mark.parametrize("bins", [0, 4, 32, 4096, -16])
-def test_other_numbers_of_bins_are_refused(bins):
-    with pytest.raises(UsageError, match="--bins"):
-        Options(bins=bins)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--unit record --epsilon 1",
-        "--unit 60 --clients 10",
-        "--run-epsilon 1",
-        "--unit device --records 4",
-    ],
-)
-def test_options_of_another_unit_are_refused(tern, words):
-    refused = tern("collect", "quantiles", "--fleet", "simulated:20", *words.split(), code=2)
-    assert words.split()[-2] in refused.err
 
 
 # Questions
@@ -337,67 +223,3 @@ def test_a_quantile_at_the_upper_bound_may_lie_beyond():
 
 def test_a_high_quantile_at_the_lower_bound_does_not_lie_below():
     assert len(lines_about(np.full(4000, -1.0), quantiles="median,p90")) == 2
-
-
-# The command and Python
-
-
-def test_an_option_of_quantiles_chooses_them(tern):
-    words = "collect --quantiles median,p90 --data iris --fleet simulated:500 --json --no-report"
-    result = tern(*words.split()).json
-    assert result["algorithm"] == "quantiles"
-    assert len(result["attributes"]) == 4
-    assert [each["quantile"] for each in result["attributes"][0]["quantiles"]] == [0.5, 0.9]
-
-
-@pytest.fixture(scope="module")
-def in_python(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("runs")
-    learner = ternhost.Quantiles(epsilon=4, quantiles=(0.5, 0.9), attributes=("delay",), bins=16)
-    random = np.random.default_rng(2)
-    records = {"delay": random.exponential(10, 3000), "noise": random.random(3000)}
-    schema = ternhost.Schema(
-        (ternhost.Numeric("delay", 0, 60, unit="min"), ternhost.Numeric("noise", 0, 1))
-    )
-    return ternhost.collect(
-        learner,
-        ternhost.Simulated(3000),
-        data=ternhost.Data(records, schema=schema),
-        directory=directory,
-    )
-
-
-def test_python_gets_quantiles_in_the_unit_of_the_column(in_python):
-    median, p90 = in_python.quantiles
-    assert (median.name, median.quantile) == ("delay", 0.5)
-    assert median.low <= median.estimate <= median.high
-    assert median.true == pytest.approx(10 * np.log(2), rel=0.1)
-    assert p90.true == pytest.approx(10 * np.log(10), rel=0.1)
-
-
-def test_python_gets_a_histogram_of_each_attribute(in_python):
-    histogram = in_python.histograms["delay"]
-    assert histogram.edges == pytest.approx(np.linspace(0, 60, 17))
-    assert histogram.unit == "min"
-    assert histogram.cumulative == pytest.approx(np.cumsum(histogram.shares))
-    assert histogram.intervals.shape == histogram.cumulative_intervals.shape == (16, 2)
-    assert "16 bins of 0 to 60 min" in repr(histogram)
-
-
-def test_a_table_of_the_result_has_a_row_for_each_quantile(in_python):
-    fields = [field.name for field in dataclasses.fields(ternhost.Quantile)]
-    assert list(in_python.to_frame().columns) == fields
-    assert len(in_python.to_frame()) == 2
-
-
-def test_a_table_of_a_histogram_has_a_row_for_each_bin(in_python):
-    frame = in_python.histograms["delay"].to_frame()
-    assert len(frame) == 16
-    assert frame["share"].sum() == pytest.approx(1)
-
-
-def test_a_collection_of_means_has_no_quantiles():
-    result = ternhost.collect(ternhost.Values(), ternhost.Simulated(100), data="iris")
-    assert not result.quantiles
-    assert not result.histograms
-    assert len(result.to_frame()) == 4
