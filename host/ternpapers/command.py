@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.name in experiments.PAPERS and args.figure is None:
         return _list_figures(args)
-    with Progress(args.name) as bar:
+    with Progress(args.name, quiet=args.quiet) as bar:
         options = Options(
             data=args.data,
             runs=args.runs,

@@ -34,6 +34,7 @@ from ternhost.planning.statistic_options import (
     Options,
     parse_liars,
 )
+from ternhost.terminal import Progress
 
 CLOSE = 0.15  # the planned intervals are that close to those of collecting
 SEEDS = range(1, 9)
@@ -146,6 +147,19 @@ def test_so_many_devices_as_a_goal_needs_reach_it():
     assumed = assumptions_of(options)[0]
     assert expected(options, assumed, needed)[0].half <= 0.02
     assert expected(options, assumed, round(0.9 * needed))[0].half > 0.02
+
+
+def test_a_quiet_plan_shows_no_progress(tern, monkeypatch):
+    said = []
+
+    class Recorded(Progress):
+        def __init__(self, *words, quiet=False, **options):
+            said.append(quiet)
+            super().__init__(*words, quiet=quiet, **options)
+
+    monkeypatch.setattr("ternhost.cli.plan.Progress", Recorded)
+    tern("plan", "--statistic", "mean", "--devices", "100", "--quiet")
+    assert said == [True]
 
 
 def test_a_share_of_liars_may_be_written_in_percent():

@@ -240,7 +240,7 @@ def _rows(reports: Sequence[CardReports], args: argparse.Namespace) -> list[Epsi
     """
     many_reports.require_delta(args.delta)
     rows = []
-    with Progress("rounds") as progress:
+    with Progress("rounds", quiet=args.quiet) as progress:
         if args.shuffled is not None:
             progress.step("one")
             many_reports.require_shufflable(reports, args.shuffled, args.delta)
@@ -340,7 +340,7 @@ def _draw_one_round(card: _NamedCard, bounds: Shuffled, args: argparse.Namespace
     report_counts.discard(bounds.reports)  # its bounds are known
 
     curve = [bounds]
-    with Progress("reports") as progress:
+    with Progress("reports", quiet=args.quiet) as progress:
         for reports in sorted(report_counts):
             if 1 <= reports <= shuffling.MOST_REPORTS:
                 progress.step(f"{reports:,}")

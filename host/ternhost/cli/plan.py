@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     found = findings.of_run(source.data, source.selection)
     findings.warn_of(found, source.data, warn)
     _check_place(args.plot)
-    with Progress("plan") as progress:
+    with Progress("plan", quiet=args.quiet) as progress:
         if isinstance(planned, Existing):
             result = existing.plan(planned, progress.step, epsilons=bool(args.plot))
         else:
@@ -155,7 +155,7 @@ def _run_statistic(args: argparse.Namespace) -> int:
     if args.devices is not None:
         devices = _device_counts(args.devices, default=())
     _check_place(args.plot)
-    with Progress("plan") as progress:
+    with Progress("plan", quiet=args.quiet) as progress:
         result = statistic_plan.plan(options, devices, progress.step)
     _draw(result, args.plot)
     print_result(result, "\n".join(statistic_plan.text_lines(result)), args.json)
