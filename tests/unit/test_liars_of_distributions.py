@@ -160,6 +160,18 @@ def tree_of_sums(coarse, fine):
     return Distribution(levels, whole=None)
 
 
+@pytest.mark.parametrize("records_of_bin", [-10.0, 0.0, 2.0])
+def test_counts_that_may_be_of_no_record_at_all_leave_all_quantiles_open(records_of_bin):
+    levels = [
+        SummedLevel(np.full(4, 4 * records_of_bin), 50.0),
+        SummedLevel(np.full(16, records_of_bin), 50.0),
+    ]
+    tree = Distribution(levels, whole=None)
+    of_report = liars.Range(-60.0, 160.0)
+    bound = liars.cumulative_of_sums(tree, [of_report, of_report], 0.5, reports=20)
+    assert liars.quantile_range(tree, 0.5, bound) == (-1, 1)
+
+
 def test_a_thousand_attacks_on_counts_of_records_leave_quantiles_within_their_range():
     """Boards report how many records they have in 4 and in 16 bins. One of 20 reports whatever
     its symbols allow, or what moves the cumulative number at a certain edge most. The best attack

@@ -301,6 +301,11 @@ class Distribution:
         total = self.linear(np.ones((1, self.bins)))
         return float(total.errors[0])
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the noise is so large that there may be no number at all: quantiles are unknown."""
+        return self.total <= QUANTILE * self.total_error
+
     def linear(self, functions: Floats) -> Linear:
         """Estimate linear functions of the values of the finest bins (m x bins)."""
         with_total = np.vstack([functions, np.ones(self.bins)])
@@ -367,7 +372,7 @@ class Distribution:
         a curve that never falls, and the quantile is where this passes 0, interpolated within a
         bin. The interval has all bins in which the curve may be 0, by its error.
         """
-        if self.total <= QUANTILE * self.total_error:  # there may be no number at all
+        if self.may_be_empty:
             return Quantile(0.0, -1.0, 1.0)
         start, end = -share * self.total, (1 - share) * self.total
         curve = self._curve(share)

@@ -105,11 +105,11 @@ def quantile_range(distribution: Distribution, quantile: float, bound: Bound) ->
 
     It is the quantile of the distribution whose cumulative shares are moved up, or down, by their
     bound: the curve that is fitted to them rises with each of them. All values are possible if no
-    honest report is left.
+    honest report is left, or if the distribution may be empty.
 
     bound: as of `cumulative`, or of `cumulative_of_sums`.
     """
-    if np.isnan(bound.most).any():
+    if distribution.may_be_empty or np.isnan(bound.most).any():
         return Range(float(distribution.edges[0]), float(distribution.edges[-1]))
     # What the honest reports alone give is at most `bound.up` lower, and at most `bound.down` higher.
     low, high = distribution.quantiles_if_moved(quantile, [bound.down, -bound.up])
