@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.learn.estimate import (
-    CONFIDENCE,
     QUANTILE,
     CategoryReports,
     Uncertain,
     fieller,
     frequency_law,
 )
+from ternhost.learn.rising_curve import RisingCurve, fit
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,13 +38,10 @@ Floats = npt.NDArray[np.float64]
 # are nearly the best at every epsilon.
 LEVEL_BITS = 2
 _MOST_IN_PICTURE = 64  # bins, whose error bars can still be told apart
-_DRAWS = 400  # of noise, to find how far a fitted curve is from the true one
-_SEED = 1  # of these draws
 _ROUNDING = 1e-12  # of the ends of an interval, which are floats
 # The mean standard error of cumulative shares from which there is much noise. With less, the quantiles
 # of numbers that are all the same are still within 94 % of the intervals of fitted curves.
 _LARGE_ERROR = 0.15
-_TINY = 1e-12  # the least standard error, where all others are larger
 
 
 class Level(Protocol):
@@ -168,77 +165,6 @@ class Shares(NamedTuple):
     values: Floats  # m
     low: Floats  # m
     high: Floats  # m
-
-
-@dataclass(frozen=True)
-class _Curve:
-    """A curve that never falls, fitted to estimates of a curve at m points, and how sure it is.
-
-    fitted: the curve (m). half: half the length of the 95 % interval of each point (m). errors: of
-    the estimates (m). noise: draws of the errors of all estimates (draws x m). lowest, highest: what
-    the curve can be at any point.
-    """
-
-    fitted: Floats
-    half: Floats
-    errors: Floats
-    noise: Floats
-    lowest: float
-    highest: float
-
-    @classmethod
-    def of(cls, estimates: Linear, lowest: float, highest: float) -> _Curve:
-        """Fit a curve to estimates.
-
-        To find how far it is from the true one, noise is added to the curve, which is then fitted
-        again. This is less than the error of a single estimate, since a curve that never falls
-        averages over neighbours.
-        """
-        errors = np.maximum(estimates.errors, _TINY)
-        curve = cls(
-            fitted=_fitted(estimates.values, errors, lowest, highest),
-            half=np.zeros(len(errors)),  # replaced below
-            errors=errors,
-            noise=_noise_of(estimates.covariance),
-            lowest=lowest,
-            highest=highest,
-        )
-        deviations = np.abs(curve._fitted_again(curve.fitted) - curve.fitted)
-        return replace(curve, half=np.quantile(deviations, CONFIDENCE, axis=0))
-
-    def less(self, level: float) -> _Curve:
-        """Return the curve less a number that is known."""
-        return replace(
-            self,
-            lowest=self.lowest - level,
-            highest=self.highest - level,
-            fitted=self.fitted - level,
-        )
-
-    def may_be_above(self, point: int) -> bool:
-        """Return whether the true curve may be 0 or more at a point where the fitted one is below.
-
-        The closest curve that is 0 or more there is taken for the true one: it may be unless the
-        fitted one would then hardly ever be as low as it is.
-        """
-        true = self.fitted.copy()
-        true[point:] = np.maximum(true[point:], 0)
-        is_as_low = self._fitted_again(true)[:, point] <= self.fitted[point]
-        return bool(is_as_low.mean() > (1 - CONFIDENCE) / 2)
-
-    def may_be_below(self, point: int) -> bool:
-        """Return whether the true curve may be 0 or less at a point where the fitted one is above."""
-        true = self.fitted.copy()
-        true[: point + 1] = np.minimum(true[: point + 1], 0)
-        is_as_high = self._fitted_again(true)[:, point] >= self.fitted[point]
-        return bool(is_as_high.mean() > (1 - CONFIDENCE) / 2)
-
-    def _fitted_again(self, true: Floats) -> Floats:
-        """Return the curves that are fitted if this one is the true one (draws x m)."""
-        fits = []
-        for noise in self.noise:
-            fits.append(_fitted(true + noise, self.errors, self.lowest, self.highest))
-        return np.array(fits)
 
 
 class Distribution:
@@ -374,18 +300,13 @@ class Distribution:
         """
         if self.may_be_empty:
             return Quantile(0.0, -1.0, 1.0)
-        start, end = -share * self.total, (1 - share) * self.total
         curve = self._curve(share)
-        fitted, half = curve.fitted, curve.half
         # What bounds the curve at an edge also bounds it at all edges before or behind it.
-        highest = np.minimum.accumulate((fitted + half)[::-1])[::-1]
-        lowest = np.maximum.accumulate(fitted - half)
-
-        at, crossed = _crossing(np.array([start, *fitted, end]))
-        value = np.interp(0, crossed, self.edges[at : at + 2])
+        highest = np.minimum.accumulate((curve.fitted + curve.half)[::-1])[::-1]
+        lowest = np.maximum.accumulate(curve.fitted - curve.half)
         # All numbers of a bin may be at one place of it: so an interval ends at edges of bins.
-        low_bin, _ = _crossing(np.array([start, *highest, end]))
-        high_bin, _ = _crossing(np.array([start, *lowest, end]))
+        low_bin = _crossed_bin(self._with_ends(highest, share))
+        high_bin = _crossed_bin(self._with_ends(lowest, share))
         # Where the true curve is flat, the fitted one is mostly too low at the beginning and too high
         # at the end. If there is much noise, that is more than its interval tells, and so bins farther
         # out are tried. Inner edge i is the upper one of bin i, and the lower one of bin i + 1.
@@ -396,7 +317,7 @@ class Distribution:
                 outer_bins, lambda outer: curve.may_be_below(outer - 1), otherwise=high_bin
             )
         return Quantile(
-            value=float(value),
+            value=self._crossing(self._with_ends(curve.fitted, share)),
             low=float(self.edges[low_bin]),
             high=float(self.edges[high_bin + 1]),
         )
@@ -407,18 +328,34 @@ class Distribution:
         moves: in how many ways, and for each by how much larger, at the upper edge of each of the
             finest bins but the last one.
         """
-        start, end = -share * self.total, (1 - share) * self.total
-        functions: Floats = below_each_edge(self.bins) - share
-        excess = self.linear(functions)
-        errors = np.maximum(excess.errors, _TINY)
+        excess = self._excess(share)
         quantiles = []
         for moved in moves:
-            fitted = _fitted(excess.values + moved, errors, start, end)
-            at, crossed = _crossing(np.array([start, *fitted, end]))
-            quantiles.append(float(np.interp(0, crossed, self.edges[at : at + 2])))
+            fitted = fit(excess.values + moved, excess.errors, *self._ends(share))
+            quantiles.append(self._crossing(self._with_ends(fitted, share)))
         return quantiles
 
-    def _curve(self, share: float) -> _Curve:
+    def _excess(self, share: float) -> Linear:
+        """Estimate what is below each edge between two bins, less a share of all (bins - 1)."""
+        functions: Floats = below_each_edge(self.bins) - share
+        return self.linear(functions)
+
+    def _ends(self, share: float) -> tuple[float, float]:
+        """Return what is below the first edge and below the last one, less a share of all."""
+        return -share * self.total, (1 - share) * self.total
+
+    def _with_ends(self, curve: Floats, share: float) -> Floats:
+        """Add what a curve at the edges between bins is at the first and the last edge (bins + 1)."""
+        first, last = self._ends(share)
+        return np.array([first, *curve, last])
+
+    def _crossing(self, curve: Floats) -> float:
+        """Return where a curve passes 0, interpolated within a bin. curve: at all edges."""
+        first = _crossed_bin(curve)
+        both = slice(first, first + 2)  # edges of the bin
+        return float(np.interp(0, curve[both], self.edges[both]))
+
+    def _curve(self, share: float) -> RisingCurve:
         """Fit the curve of which `share` is a quantile, at the edges between bins (bins - 1)."""
         if self._whole is None:
             return self._fit(share)
@@ -426,41 +363,22 @@ class Distribution:
         return self._curve_of_no_share.less(share * self._whole)
 
     @cached_property
-    def _curve_of_no_share(self) -> _Curve:
+    def _curve_of_no_share(self) -> RisingCurve:
         return self._fit(0)
 
-    def _fit(self, share: float) -> _Curve:
+    def _fit(self, share: float) -> RisingCurve:
         """Fit a curve that never falls to the values of all bins up to each inner edge.
 
         share: this part of the total is subtracted from each of them.
         """
-        functions: Floats = below_each_edge(self.bins) - share
-        return _Curve.of(self.linear(functions), -share * self.total, (1 - share) * self.total)
+        excess = self._excess(share)
+        return RisingCurve.of(excess.values, excess.covariance, *self._ends(share))
 
 
 def below_each_edge(bins: int) -> Floats:
     """Return the functions that add up all bins below each edge between two (bins - 1 x bins)."""
     functions: Floats = np.tril(np.ones((bins - 1, bins)))
     return functions
-
-
-def _fitted(values: Floats, errors: Floats, lowest: float, highest: float) -> Floats:
-    """Return the curve from lowest to highest that never falls and is closest to these values.
-
-    It is the closest by least squares. errors: of the values.
-    """
-    from scipy.optimize import isotonic_regression  # takes long to import
-
-    rising: Floats = isotonic_regression(values, weights=1 / errors**2).x
-    return np.clip(rising, lowest, highest)
-
-
-def _noise_of(covariance: Floats) -> Floats:
-    """Draw normal noise with this covariance (_DRAWS x m)."""
-    variances, directions = np.linalg.eigh(covariance)
-    scaled_directions = directions * np.sqrt(np.maximum(variances, 0))
-    normal_numbers = np.random.default_rng(_SEED).standard_normal((_DRAWS, len(covariance)))
-    return np.asarray(normal_numbers @ scaled_directions.T)
 
 
 def _first(bins: range, is_possible: Callable[[int], bool], otherwise: int) -> int:
@@ -473,11 +391,10 @@ def _first(bins: range, is_possible: Callable[[int], bool], otherwise: int) -> i
     return bins[bisect_left(bins, True, hi=len(bins) - 1, key=is_possible)]
 
 
-def _crossing(curve: Floats) -> tuple[int, Floats]:
-    """Return in which bin a curve passes from below 0 to 0 or more, and its values at both edges.
+def _crossed_bin(curve: Floats) -> int:
+    """Return in which bin a curve passes from below 0 to 0 or more.
 
     curve: its values at the edges of the bins (bins + 1), which never fall.
     """
-    at = int(np.searchsorted(curve[1:], 0))  # the first bin with 0 or more at its upper edge
-    at = min(at, len(curve) - 2)
-    return at, curve[at : at + 2]
+    first = int(np.searchsorted(curve[1:], 0))  # the first bin with 0 or more at its upper edge
+    return min(first, len(curve) - 2)
