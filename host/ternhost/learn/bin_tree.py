@@ -88,8 +88,10 @@ class ReportedLevel:
         """Return the covariance of linear functions of the estimated shares.
 
         A report that is not hashed supports a single bin, and so the supports of two bins exclude
-        each other. Hashed reports support two bins independently of each other, given the bin that
-        they are about.
+        each other. Hashed reports are taken to support two bins independently of each other, given the
+        bin that they are about. Their hash makes only pairs of bins independent, so this is an
+        approximation. It is good for many bins that few devices share, and poor where nearly all
+        devices are in one of 1,024 bins at an epsilon of 8.
         """
         same, other = self._law
         scale = same - other
