@@ -173,7 +173,7 @@ def collecting_lines(result: Mapping[str, Any]) -> list[str]:
     entries = {entry["name"]: entry for entry in result["attributes"]}
     lines = []
     for kind in ("mean", "frequencies"):
-        of_kind = [each for each in moved["attributes"] if kind in entries[each["name"]]]
+        of_kind = [each for each in moved["attributes"] if kind in entries.get(each["name"], ())]
         if of_kind:
             worst = max(of_kind, key=_farthest)
             what = f"the mean of {worst['name']}"

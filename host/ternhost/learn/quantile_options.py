@@ -1,6 +1,6 @@
 """Options of quantiles and histograms: which ones, of which attributes, and what is protected."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -41,13 +41,13 @@ class DistributionOptions(UnitOptions, ClientOptions):
         "records": ("unit", "device"),
     }
 
-    quantiles: str = _what(
+    quantiles: str | Number | Sequence[str | Number] = _what(
         "0.5,0.9,0.99",
         "quantiles to estimate: numbers between 0 and 1, median, or p90",
         accepts=joined,
         metavar="LIST",
     )
-    attributes: str = _what(
+    attributes: str | Sequence[str] = _what(
         "",
         "names of the numbers to ask for",
         accepts=joined,
@@ -84,7 +84,7 @@ class DistributionOptions(UnitOptions, ClientOptions):
         The one that boards get is among them. Raises UsageError if one of them cannot be, or if
         there is none.
         """
-        texts = elements_of(self.quantiles, "quantiles")
+        texts = elements_of(joined(self.quantiles), "quantiles")
         if not texts:
             raise UsageError("--quantiles names no quantile", hint="such as 0.5,0.9 or median,p90")
         quantiles = {_quantile(text) for text in texts}
@@ -113,7 +113,7 @@ class DistributionOptions(UnitOptions, ClientOptions):
         if not names:
             hint = "the shares of categories are collected by 'tern collect values'"
             raise UsageError(f"{table.name} has no numbers, which quantiles are of", hint)
-        wanted = elements_of(self.attributes, "attributes")
+        wanted = elements_of(joined(self.attributes), "attributes")
         for name in wanted:
             if name in table.categorical_names:
                 hint = "leave it out; 'tern collect values' collects the shares of its categories"

@@ -169,7 +169,10 @@ def liar_lines(result: Mapping[str, Any]) -> list[str]:
         return float(first["high"] - first["low"])
 
     worst = max(with_quantiles, key=width)
-    (entry,) = (each for each in result["attributes"] if each["name"] == worst["name"])
+    entries = {entry["name"]: entry for entry in result["attributes"]}
+    entry = entries.get(worst["name"])
+    if entry is None:  # the result was changed by somebody
+        return []
     first, estimate = worst["quantiles"][0], entry["quantiles"][0]
     low, high = value_in_unit(entry, first["low"]), value_in_unit(entry, first["high"])
     name = f"{name_of(first['quantile'])} of {entry['name']}"
