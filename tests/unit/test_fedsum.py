@@ -71,12 +71,11 @@ def test_boards_and_simulated_clients_learn_the_same_but_for_noise():
     NumPy. With little noise (an epsilon of 1000), both make the same model of the same
     records.
     """
-    nearly_no_noise = {**SMALL, "run_epsilon": "1000"}
+    nearly_no_noise = {**SMALL, "records": 240, "run_epsilon": "1000"}
     of_boards = train("inprocess:2", **nearly_no_noise)["weights"]
     of_clients = train("simulated:2", **nearly_no_noise)["weights"]
-    # Boards draw other noise in each run. What is left of it moves the model by some hundredths.
-    difference = np.subtract(of_boards, of_clients)
-    assert np.linalg.norm(difference) < 0.15 * np.linalg.norm(of_clients)
+    # Weights are up to 7; the noise that is left moves one by some .03.
+    assert np.allclose(of_boards, of_clients, atol=0.3)
 
 
 def test_a_run_goes_on_exactly_where_it_stopped():
