@@ -26,7 +26,7 @@ METHODS = (
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _LIST = "0.5,0.9,0.99"
 RUNS_OF_A_SEED = 25  # so that 16 seeds make 400 runs
-_HELD = 1  # a stream of random numbers beside that of a run
+_HELD = 1  # of the random numbers of devices, so that they differ from those of a run
 
 
 def _uniform(count, rng):
@@ -150,7 +150,7 @@ def covered(entry):
         row[name] = low <= quantile["true"] <= high
         row[f"half_{name}"] = (high - low) / 2 / 2  # the range is 2 wide
     row["bins"] = _share_within(entry["histogram"])
-    # That of all bins is 1, and no estimate.
+    # The last cumulative share is always 1, so that its interval proves nothing.
     row["cumulative"] = _share_within(entry["cumulative"], slice(-1))
     return row
 
@@ -182,7 +182,7 @@ def collected(held, epsilon, seed):
 def coverage_of_records(distribution, boards, records, epsilon, runs, seed):
     """Run so many times with boards that hold many records; return the means of `covered`.
 
-    records: of each board, of which each is a number of the distribution, and is protected.
+    records: how many each board holds. A record is a number of the distribution, and is protected.
     epsilon: of all reports of a board, as a text.
     """
     rows = []

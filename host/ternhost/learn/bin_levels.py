@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ternhost.learn.bin_tree import LEVEL_BITS
+from ternhost.learn.bin_tree import LEVEL_BITS, normal_matrix
 from ternhost.learn.estimate import QUANTILE
 
 LEAST_BITS, MOST_BITS = 4, 10  # of the finest bins: 16 to 1,024
@@ -42,8 +42,8 @@ def bits_for(devices: int | None, variance_of: VarianceOf) -> int:
     than the usual number are chosen where this makes the interval of a quantile clearly shorter, if
     all numbers of the range are equally frequent; fewer, where it makes it clearly longer.
 
-    devices: those that answer about the number; None: nobody knows how many, and
-        the usual number is taken.
+    devices: those that answer about the number; None: nobody knows how many, so that the usual
+        number of bins is taken.
     """
     if devices is None:
         return _USUAL_BITS
@@ -53,13 +53,16 @@ def bits_for(devices: int | None, variance_of: VarianceOf) -> int:
         return QUANTILE * math.sqrt(variance) + 2.0**-bits / 2
 
     bits = LEAST_BITS
+    half = half_interval(bits)
     while bits < MOST_BITS:
-        finer = bits + LEVEL_BITS
+        finer_half = half_interval(bits + LEVEL_BITS)
         # Narrow peaks need fine bins: up to the usual number, an interval may be a little longer.
-        accepted = _A_LITTLE_LONGER if finer <= _USUAL_BITS else _CLEARLY_SHORTER
-        if half_interval(finer) > accepted * half_interval(bits):
+        is_usual = bits + LEVEL_BITS <= _USUAL_BITS
+        accepted = _A_LITTLE_LONGER if is_usual else _CLEARLY_SHORTER
+        if finer_half > accepted * half:
             break
-        bits = finer
+        bits += LEVEL_BITS
+        half = finer_half
     return bits
 
 
@@ -68,13 +71,8 @@ def cumulative_variance(levels: Sequence[int], variance_of: VarianceOf) -> float
 
     levels: the bits of each level, from coarse to fine.
     """
-    bins = 2 ** levels[-1]
-    normal = np.zeros((bins, bins))  # of least squares, as in bin_tree.py
-    for bits in levels:
-        parts = bins >> bits  # finest bins of a bin of the level
-        are_of_one_bin = np.kron(np.eye(2**bits), np.ones((parts, parts)))
-        normal += are_of_one_bin / (variance_of(bits) * len(levels))
-    covariance = np.linalg.inv(normal)
+    noise_of_levels = [(2**bits, variance_of(bits) * len(levels)) for bits in levels]
+    covariance = np.linalg.inv(normal_matrix(noise_of_levels))
     # All shares add up to 1.
     of_sum = covariance.sum(axis=1)
     covariance -= np.outer(of_sum, of_sum) / of_sum.sum()

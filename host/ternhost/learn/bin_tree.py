@@ -169,6 +169,21 @@ class Shares(NamedTuple):
     high: Floats  # m
 
 
+def normal_matrix(levels: Sequence[tuple[int, float]]) -> Floats:
+    """Return the matrix of the normal equations of least squares for the finest bins (bins x bins).
+
+    levels: for each level its number of bins, which divides that of the finest, and the variance of
+        the estimate of each bin.
+    """
+    finest = max(bins for bins, _variance in levels)
+    normal: Floats = np.zeros((finest, finest))
+    for bins, variance in levels:
+        parts = finest // bins  # finest bins of a bin of the level
+        are_of_one_bin = np.kron(np.eye(bins), np.ones((parts, parts)))
+        normal += are_of_one_bin / variance
+    return normal
+
+
 class Distribution:
     """How numbers are distributed over bins: consistent values of the bins of all levels.
 
@@ -191,12 +206,7 @@ class Distribution:
         # Least squares for the values x of the finest bins. With S_l, which adds them up to the bins
         # of the level l, and the estimates y_l of that level, x solves the normal equations
         # (sum of S_l^T S_l / noise_l) x = sum of S_l^T y_l / noise_l.
-        normal = np.zeros((bin_count, bin_count))
-        for level in levels:
-            parts = bin_count // len(level.values)  # finest bins of a bin of the level
-            are_of_one_bin = np.kron(np.eye(len(level.values)), np.ones((parts, parts)))
-            normal += are_of_one_bin / level.noise
-        inverse = np.linalg.inv(normal)
+        inverse = np.linalg.inv(normal_matrix([(len(each.values), each.noise) for each in levels]))
         # How the finest bins share what all of them lack of the whole.
         part_of_rest = inverse.sum(axis=1) / inverse.sum()
 

@@ -25,7 +25,7 @@ from ternhost.learn.attribute_results import attribute_lines, error_lines, squar
 from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Population
 from ternhost.learn.data_options import OwnerOptions
-from ternhost.learn.estimate import QUANTILE, Uncertain, fieller
+from ternhost.learn.estimate import Uncertain, fieller
 from ternhost.learn.fedsum import RECORDS, UnitOptions
 from ternhost.learn.record_bound import records_option
 from ternhost.learn.sums_of_records import (
@@ -35,10 +35,10 @@ from ternhost.learn.sums_of_records import (
     SumPart,
     SumsOfRecords,
     narrowest_design,
+    reports_line,
 )
 from ternhost.options import option, require
 from ternhost.privacy import sums
-from ternhost.text import counted
 
 _GROUP = "what to collect"  # of options, in the help
 _what = partial(option, group=_GROUP)
@@ -432,12 +432,10 @@ class Means(SumsOfRecords[_Part]):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the estimates and the number of records, in lines for people."""
-        reports = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
-        half_interval = QUANTILE * result["records_error"]
         return [
             "intervals are for the noise",
             *attribute_lines(result),
             *liar_results.collecting_lines(result),
-            f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
+            reports_line(result),
             *error_lines(result),
         ]

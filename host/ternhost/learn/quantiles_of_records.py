@@ -34,7 +34,6 @@ from ternhost.learn.base import Population
 from ternhost.learn.bin_tree import Distribution
 from ternhost.learn.counted_records import CountedRecords, CountPart
 from ternhost.learn.devices import Devices
-from ternhost.learn.estimate import QUANTILE
 from ternhost.learn.limits import publication_of, published_lines
 from ternhost.learn.quantile_options import Options
 from ternhost.learn.quantile_results import HeldValues, estimates_of, liar_lines, quantile_lines
@@ -44,6 +43,7 @@ from ternhost.learn.sums_of_records import (
     MOST_SUMS,
     SumsOfRecords,
     narrowest_design,
+    reports_line,
 )
 from ternhost.options import require
 from ternhost.privacy import sums
@@ -329,12 +329,10 @@ class QuantilesOfRecords(SumsOfRecords[CountPart]):
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
         """Return the quantiles and the number of records, in lines for people."""
-        reports = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
-        half_interval = QUANTILE * result["records_error"]
         return [
             "intervals are for the noise",
             *quantile_lines(result),
             *liar_lines(result),
             *published_lines(result),
-            f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
+            reports_line(result),
         ]

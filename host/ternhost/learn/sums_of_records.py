@@ -22,13 +22,14 @@ from ternhost.errors import UsageError
 from ternhost.learn.base import Cohort, Learner, Population, report_summary
 from ternhost.learn.collect import client_data_for
 from ternhost.learn.devices import Devices
-from ternhost.learn.estimate import sums_of
+from ternhost.learn.estimate import QUANTILE, sums_of
 from ternhost.learn.fedsum import SumDesign
 from ternhost.learn.owners import to_owners
 from ternhost.learn.record_bound import bound_note
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import parse_unit
+from ternhost.text import counted
 
 MOST_STEPS = 4096  # grid steps of a radius: as many as there may be
 LEAST_BITS = 8  # of the symbol of a sum
@@ -215,6 +216,13 @@ class SumsOfRecords(Learner, Generic[PartT]):
             return None
         values: npt.NDArray[np.int16] = self.holdings.records[self.holdings.order, column]
         return values
+
+
+def reports_line(result: Mapping[str, Any]) -> str:
+    """Return the line for people about the reports of a run, and about the number of records."""
+    reports = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
+    half_interval = QUANTILE * result["records_error"]
+    return f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s"
 
 
 def narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
