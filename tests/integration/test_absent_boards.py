@@ -103,7 +103,7 @@ class Place:
             self.folder / "card",
         )
         self.began = time.monotonic()
-        options = (*places, "--data", f"devices:{rig.D}", "--k", 1, "--json")
+        options = (*places, "--data", f"devices:{rig.D}", "--k", 1, "--every", 0, "--json")
         serving = rig.Train(*options, cwd=self.folder, command="serve").process
         streams = serving.stdout, serving.stderr
         readers = [threading.Thread(target=self.lines.extend, args=(stream,)) for stream in streams]

@@ -212,7 +212,7 @@ SERVE = ["--patience", "0.01", "--name", "mine"]
 
 def test_a_served_fleet_of_which_nobody_can_pay_for_a_report_is_not_asked(tern):
     fleet = provisioned([1_999_999] * 2)
-    tern("serve", *fleet, *SERVE, code=errors.REFUSED)
+    tern("serve", *fleet, *SERVE, "--every", "0", code=errors.REFUSED)
     assert nothing_was_asked()
 
 

@@ -116,6 +116,14 @@ def test_invalid_options_of_an_algorithm_are_refused(algorithm, named):
         ALGORITHMS[algorithm].Options(**named)
 
 
+def test_a_fleet_is_not_asked_without_end_and_without_a_pause_unless_the_user_says_so():
+    with pytest.raises(UsageError, match="--every"):
+        RunOptions.parse("fedsgd", {}, ALGORITHMS, served=True)
+    assert (
+        RunOptions.parse("fedsgd", {"every": "0"}, ALGORITHMS, served=True).schedule.interval == 0
+    )
+
+
 @pytest.mark.parametrize(
     "named",
     [

@@ -166,7 +166,7 @@ def test_nothing_is_promised_of_a_whole_run_if_nobody_knows_its_rounds(rounds):
         if status.event == END and status.round == 2:
             run.stop()
 
-    with served(Watcher(status=stop_after_two), rounds=rounds) as run:
+    with served(Watcher(status=stop_after_two), rounds=rounds, every=0) as run:
         run.run()
         with Reader(run.store.path) as reader:
             promises = guarantees_table(reader.snapshot())
@@ -188,7 +188,7 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
         if len(ends) == 4:
             run.stop()
 
-    with served(Watcher(status=note), deadline=0.05, patience=0.05) as run:
+    with served(Watcher(status=note), every=0, deadline=0.05, patience=0.05) as run:
         assert run.run()["reports"] == 0
 
     pauses = [after - before for before, after in pairwise(ends)]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from ternhost.errors import UsageError
 from ternhost.options import OptionGroup, option, require, seconds_of
 
 how = partial(option, group="the fleet and its rounds")
@@ -16,7 +17,7 @@ class Schedule(OptionGroup):
     """Options of a fleet that is served: round after round, a share of its devices is asked."""
 
     rounds: int | None = _when(None, shown="no limit", metavar="N")
-    every: str | float = _when("0", metavar="T")
+    every: str | float | None = _when(None, shown="none; needed without --rounds", metavar="T")
     share: float = _when(1.0, metavar="SHARE")
     horizon: int | None = _when(
         None,
@@ -38,7 +39,8 @@ class Schedule(OptionGroup):
     def check(self) -> None:
         """Raise UsageError for an option out of bounds."""
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
-        seconds_of(self.every, "every")  # raises UsageError for a text that is no time
+        if self.every is not None:
+            seconds_of(self.every, "every")  # raises UsageError for a text that is no time
         is_within_a_day = 0 < self.patience <= 86_400
         require(is_within_a_day, "patience", "above 0 and at most 86400 seconds", self.patience)
         for name in ("rounds", "horizon"):
@@ -46,9 +48,24 @@ class Schedule(OptionGroup):
             require(value is None or value >= 1, name, "1 or more", value)
         require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
 
+    def require_pace(self) -> None:
+        """Raise UsageError for rounds without end that would follow each other without a pause.
+
+        They would spend the budgets of all devices within seconds. Somebody who wants that can say
+        so with `--every 0`.
+        """
+        if self.rounds is None and self.every is None:
+            text = (
+                "--every is missing: rounds without end, one right after the other, would soon "
+                "spend the budgets of all devices"
+            )
+            raise UsageError(text, hint="choose the time between rounds, such as --every 1h")
+
     @property
     def interval(self) -> float:
         """The seconds from the start of one round to that of the next. Raises UsageError."""
+        if self.every is None:
+            return 0.0
         return seconds_of(self.every, "every")
 
     @property

@@ -53,6 +53,8 @@ class RunOptions:
             text = f"the run has --delta {self.delta}, and its learner {self.learning.delta}"
             raise UsageError(text, hint="give both the same")
         fleet.parse(self.fleet)
+        if self.schedule is not None:
+            self.schedule.require_pace()
         sums.parse_delta(self.delta)
         if self.budget is not None:
             parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")

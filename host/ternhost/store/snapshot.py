@@ -169,7 +169,7 @@ class Snapshot:
             return None
         longest_wait = 0.0  # the longest time without news that is no cause for concern
         if self.run.schedule is not None:
-            longest_wait = seconds_of(str(self.run.schedule.get("every", "0")), "every")
+            longest_wait = seconds_of(self.run.schedule.get("every") or 0, "every")
         for open_round in self.open:
             if open_round.deadline is None:
                 return None  # such a round may last for ever
