@@ -22,7 +22,10 @@ from ternhost.watch.page.estimates import EstimateCards
 _EVERY = 5.0  # seconds between two reads of the runs to compare
 _MOST_CURVES = 6  # as many as there are kinds of lines
 _MOST_ROWS = 100  # runs in the table
-_NO_RUN = "No run has begun. Begin one: `tern train --fleet simulated:10000` or `tern serve --fleet mqtt:my-fleet --every 1h`."
+_NO_RUN = (
+    "No run has begun. Begin one: `tern train --fleet simulated:10000` or "
+    "`tern serve --fleet mqtt:my-fleet --every 1h`."
+)
 _NO_REPORT = "No report yet: the curve begins with the first round that has one."
 _NO_FIGURE = (
     "This algorithm has no figure for each round: its results are in its report, which `tern runs --draw {run}` draws"
