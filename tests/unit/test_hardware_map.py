@@ -1,12 +1,41 @@
-"""Hardware maps: mistakes are named, figures have expectations, power is switched as they say."""
+"""Hardware maps: boards are read as they are written, and mistakes are named with their place."""
 
+import codecs
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
 import pytest
+from harness.hardware_maps import RIGHT, WRONG
+from hypothesis import given, settings
 
+from ternhost import errors
 from ternhost.errors import DeviceError, UsageError
-from terntools.testing import expectations, hardware
-from terntools.testing.hardware import MappedBoard
+from ternhost.reach.ports import names
+from terntools.testing import expectations, hardware, hardware_map
+from terntools.testing.expectations import Expectation
+from terntools.testing.hardware import MappedBoard, UsbSocket
 
-BOARD = "- {connected: true, id: x, platform: pico, serial: /dev/x"
+RIGHT_TEXTS = {
+    kind.name: kind.data.decode() for kind in RIGHT if not kind.data.startswith(codecs.BOM_UTF16)
+}
+
+
+@pytest.fixture(autouse=True)
+def no_boards_on_usb(monkeypatch):
+    monkeypatch.setattr(names, "find", list)
+
+
+def plug_in(monkeypatch, **ports):
+    """Make boards be found on USB: their ports by their serial numbers."""
+    boards = []
+    for serial_number, port in ports.items():
+        boards.append(names.Device(port, names.RP2, "a Pico", "2e8a:0005", serial_number))
+    monkeypatch.setattr(names, "find", lambda: boards)
 
 
 @pytest.fixture
@@ -16,91 +45,162 @@ def read(tmp_path):
     def read(text):
         path = tmp_path / "map.yaml"
         path.write_text(text)
-        return hardware.read_map(path)
+        return hardware_map.read_map(path)
 
     return read
 
 
-TWISTER = """
-- connected: true
-  id: e661
-  platform: pico
-  product: Pico
-  runner: uf2
-  serial: /dev/ttyACM0
-  baud: 230400
-  fixtures: [ppk2, 'wifi:lab']
-  notes: desk
-  power: {hub: 1-1, port: 2}
-"""
+def plain(value):
+    """Return a board's field with its dataclasses as tuples, so that it can be compared."""
+    if dataclasses.is_dataclass(value):
+        return dataclasses.astuple(value)
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    return value
 
 
-def test_a_hardware_map_of_twister_is_read(read):
-    """Twister, Zephyr's test runner, lists the boards of a desk in a YAML file. Its keys are taken,
-    and those that it has for itself (product, runner) are passed over.
-    """
-    (board,) = read(TWISTER)
-    assert board == MappedBoard(
-        id="e661",
-        platform="pico",
-        serial="/dev/ttyACM0",
-        baud=230400,
-        fixtures=("ppk2", "wifi:lab"),
-        notes="desk",
-        power={"hub": "1-1", "port": 2},
-    )
+@pytest.mark.parametrize("kind", RIGHT, ids=lambda kind: kind.name)
+def test_a_map_is_read_as_it_is_written(tmp_path, kind):
+    path = tmp_path / "map.yaml"
+    path.write_bytes(kind.data)
+    boards = hardware_map.read_map(path)
+    assert len(boards) == len(kind.boards)
+    for board, expected in zip(boards, kind.boards, strict=True):
+        assert {key: plain(getattr(board, key)) for key in expected} == expected
 
 
-def test_a_board_that_is_not_connected_is_left_out(read):
-    away = "- {connected: false, id: away, platform: esp32}\n"
-    assert [board.id for board in read(f"{away}{BOARD}}}")] == ["x"]
+@pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.name)
+def test_a_mistake_in_a_map_is_named_with_its_line_and_column(tmp_path, tern, kind):
+    path = tmp_path / "map.yaml"
+    path.write_bytes(kind.data)
+    for name, text in kind.beside.items():
+        (tmp_path / name).write_text(text)
+    error = tern("hil", "--hardware-map", str(path), code=kind.code).err
+    assert f", line {kind.line}, column {kind.column}: " in error
+    assert kind.names in error
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("- [", "cannot read"),
-        ("- {connected: false, id: x, platform: pico, serial: /dev/x}", "no connected board"),
-        (f"{BOARD}, colour: red}}", "colour"),
-        (f"{BOARD}, power: {{hub: 1}}}}", "hub and port"),
-        (f"{BOARD}}}\n{BOARD}}}", "two boards of one id"),
-    ],
+def test_more_than_sixty_kinds_of_maps_are_tried():
+    assert len(RIGHT) + len(WRONG) > 60
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(RIGHT_TEXTS.values())),
+    st.integers(0, 200),
+    st.text("-:[]{}&*!|>'\"%@`#,?<\\ \n\t09é", max_size=4),
 )
-def test_mistakes_in_a_map_are_named(read, text, reason):
-    with pytest.raises(UsageError, match=reason):
-        read(text)
+def test_a_map_that_is_changed_anywhere_is_read_or_refused(text, position, change):
+    """Nothing but the errors that tern reports is raised, whatever a typing error makes of a map."""
+    changed = text[:position] + change + text[position:]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "map.yaml")
+        path.write_text(changed)
+        with contextlib.suppress(UsageError, DeviceError):
+            hardware_map.read_map(path)
 
 
-@pytest.mark.parametrize(
-    "expect",
-    [
-        {"latency-ms": 4.4},  # the figure is latency-us
-        {"latency-us": "4.4 ms"},
-        {"heap-bytes": {"value": 1, "direction": "down"}},
-        {"heap-bytes": float("nan")},
-    ],
-)
-def test_an_expectation_with_a_mistake_is_refused(expect):
+BY_ID = "- {connected: true, id: 0006, platform: rpi_pico}"
+
+
+def test_a_board_without_a_port_is_found_by_its_id(read, monkeypatch):
+    plug_in(monkeypatch, **{"0006": "/dev/ttyACM3", "6": "/dev/ttyACM4"})
+    (board,) = read(BY_ID)
+    assert board.serial == "/dev/ttyACM3"
+
+
+def test_a_board_whose_serial_number_only_begins_with_the_id_is_another_board(read, monkeypatch):
+    plug_in(monkeypatch, **{"00061": "/dev/ttyACM3"})
+    with pytest.raises(DeviceError):
+        read(BY_ID)
+
+
+def test_an_id_at_two_ports_is_refused(read, monkeypatch):
+    """Some makers give the same serial number to all of their boards."""
+    twins = [names.Device(f"/dev/u{n}", names.ESP32, "CP210x", "10c4:ea60", "0006") for n in (0, 1)]
+    monkeypatch.setattr(names, "find", lambda: twins)
+    with pytest.raises(UsageError, match="several ports"):
+        read(BY_ID)
+
+
+def test_a_port_at_which_the_board_is_no_longer_is_refused(read, monkeypatch):
+    plug_in(monkeypatch, **{"0006": "/dev/ttyACM3"})
+    with pytest.raises(UsageError, match="ttyACM3"):
+        read(BY_ID.replace("}", ", serial: /dev/ttyACM0}"))
+
+
+def test_boards_at_one_port_by_a_link_are_refused(read, tmp_path):
+    (tmp_path / "port").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "port")
+    text = "- {connected: true, id: ID, platform: p, serial: PORT}\n"
+    first = text.replace("ID", "a").replace("PORT", str(tmp_path / "port"))
+    second = text.replace("ID", "b").replace("PORT", str(tmp_path / "link"))
+    with pytest.raises(UsageError, match="two connected boards"):
+        read(first + second)
+
+
+def test_a_map_that_is_too_large_is_refused(read):
     with pytest.raises(UsageError):
-        expectations.parse(expect, "x")
+        read(1_000_001 * "#")
+
+
+def test_a_long_map_is_read(read):
+    """A laboratory has fewer than 1,000 boards."""
+    boards = [
+        f"- {{connected: true, id: b{n}, platform: p, serial: /dev/b{n}}}\n" for n in range(999)
+    ]
+    assert len(read("".join(boards))) == 999
+
+
+def test_expectations_may_be_in_a_file_beside_the_map(read, tmp_path):
+    (tmp_path / "pico.yaml").write_text("heap-bytes: 70000\n")
+    (board,) = read("- {connected: true, id: x, platform: pico-emulated, expect: pico.yaml}")
+    assert str(board.expect[0]) == "at most 70,000"
+
+
+def test_hil_names_the_boards_of_the_map_if_an_id_is_wrong(tmp_path, tern):
+    (tmp_path / "map.yaml").write_text("- {connected: true, id: desk, platform: pico-emulated}\n")
+    error = tern("hil", "--hardware-map", str(tmp_path / "map.yaml"), "dsk", code=errors.USAGE).err
+    assert "desk" in error
+
+
+def test_pytest_says_where_a_map_is_wrong_without_a_traceback(tmp_path):
+    (tmp_path / "map.yaml").write_text("- connected: ture\n")
+    (tmp_path / "test_it.py").write_text("def test_it(dut):\n    pass\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--hardware-map",
+        "map.yaml",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert ended.stderr.startswith("ERROR: map.yaml, line 1, column 14: connected")
+
+
+EXPECTING = "- {connected: true, id: x, platform: pico-emulated, expect:"
 
 
 @pytest.mark.parametrize(
     ("terms", "passing", "failing"),
     [
-        (100, [0, 100], [100.1]),
-        ({"value": 100, "tolerance": "10%"}, [50, 110], [110.1]),
-        ({"value": 100, "tolerance": 5, "direction": "higher"}, [95, 500], [94.9]),
-        ({"value": 100, "tolerance": 5, "direction": "equal"}, [95, 105], [94.9, 105.1]),
+        ("100", [0, 100], [100.1]),
+        ("{value: 100, tolerance: 10%}", [50, 110], [110.1]),
+        ("{value: 100, tolerance: 5, direction: higher}", [95, 500], [94.9]),
+        ("{value: 100, tolerance: 5, direction: equal}", [95, 105], [94.9, 105.1]),
     ],
 )
-def test_an_expectation_has_a_value_a_tolerance_and_a_direction(terms, passing, failing):
-    (expectation,) = expectations.parse({"heap-bytes": terms}, "x")
+def test_an_expectation_has_a_value_a_tolerance_and_a_direction(read, terms, passing, failing):
+    (board,) = read(f"{EXPECTING} {{heap-bytes: {terms}}}}}")
+    (expectation,) = board.expect
     assert all(map(expectation.allows, passing))
     assert not any(map(expectation.allows, failing))
 
 
-EXPECT = expectations.parse({"heap-bytes": 100, "energy-uj": {"value": 9, "tolerance": 1}}, "x")
+EXPECT = (Expectation("heap-bytes", 100), Expectation("energy-uj", 9, tolerance=1))
 
 
 @pytest.fixture
@@ -144,7 +244,7 @@ def test_a_hub_switches_power_off_and_on(tmp_path, monkeypatch):
     program.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    board = MappedBoard("x", "pico", "/dev/x", power={"hub": "1-1", "port": 2})
+    board = MappedBoard("x", "pico", "/dev/x", power=UsbSocket("1-1", 2))
 
     board.power_cycle()
 

@@ -9,12 +9,12 @@ from terntools.emulators.process import EmulatedMachine
 PICO = "pico"
 NAMES = (PICO, *qemu.MACHINES)
 
-_PLATFORM = "-emulated"  # ends the platform of an emulated board in a hardware map
+SUFFIX = "-emulated"  # ends the platform of an emulated board in a hardware map
 
 
 def platform_of(name: str) -> str:
     """Return what a hardware map, a file that lists boards to test, calls an emulated board."""
-    return name + _PLATFORM
+    return name + SUFFIX
 
 
 def name_of(platform: str) -> str | None:
@@ -22,7 +22,7 @@ def name_of(platform: str) -> str | None:
 
     The result is None if the platform is not an emulated board.
     """
-    name = platform.removesuffix(_PLATFORM)
+    name = platform.removesuffix(SUFFIX)
     if name == platform or name not in NAMES:
         return None
     return name

@@ -4,18 +4,25 @@ A figure is a measured value, such as the latency of a report. docs/guides/emula
 files.
 """
 
+from __future__ import annotations
+
 import json
 import math
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
+from ternhost.text import did_you_mean
 from terntools.testing import board_figures
+
+if TYPE_CHECKING:
+    from terntools.testing.yaml_file import Value
 
 # Which values of a figure are better, and which bounds an expectation of it then has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
@@ -66,43 +73,51 @@ class Expectation:
         return " and ".join(f"{name} {bound:,.6g}" for name, bound in self.bounds.items())
 
 
-def parse(table: Any, place: str) -> tuple[Expectation, ...]:
-    """Read the expectations of a board's figures from the hardware map.
+_PERCENT = re.compile("[0-9]+([.][0-9]*)? ?%")
+_TERMS = ("value", "tolerance", "direction")
 
-    table: the value of `expect` in the map: for each figure the expected value, or a table of the
-    fields of Expectation. place: where that is in the map, for errors. Raises UsageError.
+
+def parse(table: Value) -> tuple[Expectation, ...]:
+    """Read the expectations of a board's figures from the hardware map, or a file beside it.
+
+    table: for each figure the expected value, or a table of the fields of Expectation. Raises
+    UsageError, with the line and the column.
     """
-    if not isinstance(table, dict):
-        hint = "such as expect: {heap-bytes: 70000}"
-        raise UsageError(f"{place}: expect must be a table of figures", hint)
-    return tuple(_parse_one(figure, terms, place) for figure, terms in table.items())
+    hint = "such as expect: {heap-bytes: 70000}"
+    figures = table.table(board_figures.names(), hint)
+    return tuple(_parse_one(figure, terms) for figure, terms in figures.items())
 
 
-def _parse_one(figure: str, terms: Any, place: str) -> Expectation:
-    """Read the expectation of one figure.
-
-    terms: the expected value, or a table of the fields of Expectation. place: where that is in the
-    map, for errors. Raises UsageError.
-    """
-    figure_names = board_figures.names()
-    if figure not in figure_names:
-        hint = f"there are, with their units, {', '.join(figure_names)}"
-        raise UsageError(f"{place}: there is no figure {figure!r}", hint)
-    fields = {"value": terms}
-    if isinstance(terms, dict):
-        fields = terms
-    try:
-        expectation = Expectation(figure, **fields)
-        expectation.allows(0.0)  # raises for fields that make no bounds
-    except (ValueError, TypeError, KeyError) as error:
-        unit = figure.rpartition("-")[2]
-        text = (
-            f"{place}: {figure} needs a value in {unit}, and may have a tolerance "
-            f"(in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
-        )
-        hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
-        raise UsageError(text, hint) from error
+def _parse_one(figure: str, terms: Value) -> Expectation:
+    """Read the expectation of one figure. Raises UsageError."""
+    unit = figure.rpartition("-")[2]
+    expected = f"a number of {unit} such as 4400, or a table with value, tolerance and direction"
+    if not terms.is_table:
+        return Expectation(figure, terms.number(expected))
+    fields = terms.table(_TERMS)
+    if "value" not in fields:
+        raise UsageError(f"{terms.place}: {figure} has no value", f"give it a value in {unit}")
+    expectation = Expectation(figure, fields["value"].number(f"a number of {unit}, at least 0"))
+    if "tolerance" in fields:
+        tolerance = _tolerance(fields["tolerance"], unit)
+        expectation = replace(expectation, tolerance=tolerance)
+    if "direction" in fields:
+        expected = f"one of {', '.join(DIRECTIONS)}"
+        direction = fields["direction"].text(expected)
+        if direction not in DIRECTIONS:
+            raise fields["direction"].wrong(expected, did_you_mean(direction, DIRECTIONS))
+        expectation = replace(expectation, direction=direction)
     return expectation
+
+
+def _tolerance(value: Value, unit: str) -> float | str:
+    """Return a tolerance, as of Expectation. Raises UsageError."""
+    expected = f"a number of {unit} or a percentage, such as 10%"
+    if value.is_text:
+        text = value.text(expected)
+        if _PERCENT.fullmatch(text):
+            return text
+    return value.number(expected)
 
 
 NO_COMMIT = "no commit"  # stands in the history for values that were measured without one

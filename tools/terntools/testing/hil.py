@@ -26,25 +26,10 @@ from terntools.testing.board_run import (
     Plan,
     run_board,
 )
-from terntools.testing.hardware import MappedBoard, read_map
+from terntools.testing.hardware import MappedBoard
+from terntools.testing.hardware_map import read_map
 
 HEADING = "Measure"  # of tern --help
-
-
-def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
-    """Return the boards of a hardware map, or some of them.
-
-    only: ids of the boards to return; empty: all. Raises UsageError if the map has no such board.
-    """
-    boards = read_map(hardware_map)
-    if not only:
-        return boards
-    ids = [board.id for board in boards]
-    missing_ids = sorted(set(only).difference(ids))
-    if missing_ids:
-        text = f"the map has no connected board {missing_ids[0]}"
-        raise UsageError(text, hint=f"it has {', '.join(ids)}")
-    return [board for board in boards if board.id in only]
 
 
 def require_tests(tests: Sequence[Path]) -> None:
@@ -62,9 +47,9 @@ def run(
 
     The report is written into `plan.directory`, as report.html and junit.xml. only: ids of the
     boards to test; empty: all. progress: shows how far each board is; None: nothing is shown.
-    Raises UsageError.
+    Raises UsageError and DeviceError.
     """
-    boards = boards_of(plan.hardware_map, only)
+    boards = read_map(plan.hardware_map, only)
     require_tests(plan.tests)
     shown_progress = progress or Progress(quiet=True)
 
@@ -137,7 +122,7 @@ def _run(args: argparse.Namespace) -> int:
 
     # Errors are reported before any board is tested, those of the history too.
     tests = tuple(args.tests or TESTS)
-    boards = boards_of(args.hardware_map, args.boards)
+    boards = read_map(args.hardware_map, args.boards)
     expects_figures = any(board.expect for board in boards)
     if expects_figures:
         expectations.append(history, board="", expected=(), values={})  # raises if not writable

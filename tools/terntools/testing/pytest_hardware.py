@@ -13,13 +13,16 @@ from collections.abc import Iterator
 import pytest
 
 from tern import host_frames
+from ternhost.errors import TernError
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
-from terntools.testing import board_program, device_tests, hardware
+from terntools.testing import board_program, device_tests, hardware_map
 from terntools.testing.hardware import MappedBoard
 
 _NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,..."
+
+_MAPPED_BOARDS = pytest.StashKey[list[MappedBoard]]()
 
 
 class Dut:
@@ -60,7 +63,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks of tests with boards."""
+    """Register the marks of tests with boards, and read the hardware map.
+
+    Raises pytest.UsageError for a wrong map.
+    """
+    map_file = config.getoption("hardware_map")
+    if map_file:
+        only_id = config.getoption("hardware_id")
+        try:
+            boards = hardware_map.read_map(map_file, [only_id] if only_id else [])
+        except TernError as error:
+            raise pytest.UsageError(*filter(None, (error.message, error.hint))) from error
+        config.stash[_MAPPED_BOARDS] = boards
     needs = "hardware(fixture=None): needs a board, with that fixture if one is named"
     config.addinivalue_line("markers", needs)
     config.addinivalue_line(
@@ -78,13 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _boards(config: pytest.Config) -> list[MappedBoard]:
     """Return the boards that the options name: of a map, at a port, or emulated ones."""
-    hardware_map = config.getoption("hardware_map")
-    if hardware_map:
-        boards = hardware.read_map(hardware_map)
-        only_id = config.getoption("hardware_id")
-        if only_id is None:
-            return boards
-        return [board for board in boards if board.id == only_id]
+    if _MAPPED_BOARDS in config.stash:
+        return config.stash[_MAPPED_BOARDS]
 
     port = config.getoption("port")
     if port:
