@@ -145,6 +145,13 @@ class Fleet:
         """The directory of the broker that its boards are connected to; None if there is none."""
         return None
 
+    def moved_with(self, store: Path) -> str | None:
+        """Return the name of this fleet now, if it has moved together with a store; None if not.
+
+        store: the file of a run's store.
+        """
+        return None
+
     def device_count(self, store: Store, standing: bool) -> int:
         """Return how many devices the fleet has when a run begins.
 

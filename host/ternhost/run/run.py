@@ -203,6 +203,8 @@ class Run(Closing):
             if stored is not None:
                 _require_resumable(stored, files)
             skip(store, after)  # so that the next round has a larger number than `after`
+            if stored is not None and fleet_now is None:
+                fleet_now = fleet.parse(stored.asked["fleet"]).moved_with(files.store)
             if stored is not None and fleet_now is not None:
                 new_fleet = begin.moved_fleet(stored.asked["fleet"], fleet_now)
                 store.save_run(files.name, asked={**stored.asked, "fleet": new_fleet})

@@ -1,6 +1,5 @@
 """A store as a file of SQLite: one writer at a time, written in transactions."""
 
-import socket
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,6 +9,7 @@ from typing import Any
 from ternhost.errors import StorageError
 from ternhost.extensions import EXTENSIONS, Extension
 from ternhost.files import Closing, path_text, real
+from ternhost.machine_names import HeldName
 from ternhost.store import schema
 from ternhost.store import store_file as files
 
@@ -53,15 +53,14 @@ class Database(Closing):
         """
         self.path = real(Path(path_text(path, "the path of a store")))
         self._lock: sqlite3.Connection | None = None  # on a file beside the store
-        self._inode_lock: socket.socket | None = None  # on the store, whatever its name
+        self._inode_lock: HeldName | None = None  # on the store, whatever its name
         with self._errors(), ExitStack() as close_on_error:
             files.make(self.path, create)
             if not beside:
                 self._lock = files.take_lock(self.path)
                 close_on_error.callback(self._lock.close)
                 self._inode_lock = files.lock_inode(self.path)
-                if self._inode_lock is not None:
-                    close_on_error.callback(self._inode_lock.close)
+                close_on_error.callback(self._inode_lock.close)
 
             # Without an isolation level, Python opens no transactions by itself.
             self._db = sqlite3.connect(self.path, isolation_level=None)

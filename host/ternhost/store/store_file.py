@@ -1,14 +1,13 @@
 """The file of a store and the lock beside it, before SQLite has opened it."""
 
 import os
-import socket
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import close_to_others, real, require_one_name, storage_errors
+from ternhost.machine_names import HeldName, NameIsHeld
 
 NAME = "store.sqlite"  # the default
 _SQLITE_MAGIC = b"SQLite format 3\0"  # the first bytes of every file of SQLite
@@ -89,27 +88,19 @@ def take_lock(path: Path) -> sqlite3.Connection:
     return lock
 
 
-def lock_inode(path: Path) -> socket.socket | None:
+def lock_inode(path: Path) -> HeldName:
     """Lock the file itself by its inode, so that it stays locked if it is renamed or moved.
 
-    The lock is a socket whose name contains the inode: only one process can have a socket of that
-    name. It lasts until the returned socket is closed. Raises sqlite3.Error if another process has
-    the lock. Only on Linux such a name ends with its process; elsewhere the result is None, and a
-    store in use must not be moved.
+    It lasts until the result is closed. Raises sqlite3.Error if another process has the lock. Only
+    Linux has such locks; elsewhere a store in use must not be moved.
     """
-    if sys.platform != "linux" or not hasattr(socket, "AF_UNIX"):
-        return None
     status = path.stat()
-    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        # The leading \0 makes it a name in Linux's abstract namespace, not one of a file.
-        lock.bind(f"\0tern store {status.st_dev} {status.st_ino}")
-    except OSError:
-        lock.close()
+        return HeldName(f"tern store {status.st_dev} {status.st_ino}")
+    except NameIsHeld:
         busy = sqlite3.OperationalError("database is locked")
         busy.sqlite_errorname = "SQLITE_BUSY"
         raise busy from None
-    return lock
 
 
 def in_use(path: Path) -> bool:

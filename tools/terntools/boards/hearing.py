@@ -12,6 +12,7 @@ from ternhost.reach import absence
 from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.copies import check_original
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import reload
 from ternhost.reach.broker.roster import BoardRoster
@@ -75,9 +76,11 @@ def _start_and_listen(repl: Repl, device: int, store: Path, directory: Path) -> 
     what the broker shows about the reason. Raises DeviceError if the broker does not answer this
     machine; the board is started nevertheless.
     """
+    access = Access.load(directory / HOST)
+    check_original(directory, access)
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
-        link = MqttLink(Access.load(directory / HOST))
+        link = MqttLink(access)
         stack.callback(lambda: runner.run(link.close()))
         try:
             open_store = stack.enter_context(Store(store, create=False))

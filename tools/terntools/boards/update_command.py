@@ -214,8 +214,11 @@ def update_boards(
     access = None
     if options.broker:
         from ternhost.reach.broker.access import Access, host_file
+        from ternhost.reach.broker.copies import check_original
 
-        access = Access.load(host_file(options.broker))
+        path = host_file(options.broker)
+        access = Access.load(path)
+        check_original(path.parent, access)
     store_path = options.store
     if not store_path and access:
         store_path = access.store

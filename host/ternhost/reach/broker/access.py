@@ -21,6 +21,7 @@ HOST = "host.json"
 OBSERVER = "watch.json"  # like host.json, for observers, who may only see which boards are there
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
+HOST_USER = "tern-host"  # the name with which the host logs in
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
 
 _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
@@ -113,7 +114,7 @@ class Access:
         if self.authority:
             relative = replace(relative, authority=AUTHORITY)
         if self.store:
-            relative = replace(relative, store=os.path.relpath(self.store, path.parent))
+            relative = replace(relative, store=_relative(self.store, path.parent))
         text = json.dumps(asdict(relative), indent=1) + "\n"
         write_file(path, text.encode(), secret=True)
 
@@ -139,10 +140,28 @@ class Access:
             if access.authority:
                 access = replace(access, authority=str(path.parent / access.authority))
             if access.store:
-                access = replace(access, store=os.path.normpath(path.parent / access.store))
+                access = replace(access, store=_joined(path.parent, access.store))
             return access
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
+
+
+def _relative(store: str, directory: Path) -> str:
+    """Return the path of a store as it is written into a file of a directory.
+
+    It leads out of the directory only if the store is outside it: then it begins at the directory
+    itself, and not at a symbolic link to it.
+    """
+    own_folder = os.path.realpath(os.path.dirname(store))
+    return os.path.relpath(os.path.join(own_folder, os.path.basename(store)), directory.resolve())
+
+
+def _joined(directory: Path, store: str) -> str:
+    """Return the path of a store that is written in a file of a directory."""
+    is_outside = store.split(os.sep)[0] == os.pardir
+    if not is_outside or not directory.is_symlink():
+        return os.path.normpath(directory / store)
+    return os.path.normpath(directory.resolve() / store)
 
 
 def host_file(place: str | Path) -> Path:

@@ -10,10 +10,10 @@ import re
 import stat
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ternhost.reach.broker import processes
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.mosquitto_files import LOG, PID
 
@@ -120,13 +120,10 @@ class BrokerLog:
         It is the standard error of the running process, wherever that goes. If no process is found,
         it is the file into which `tern broker run` has the broker write.
         """
-        with suppress(OSError, ValueError):  # no such process, or no number in the file
-            pid = int((self.directory / PID).read_text())
-            process = Path("/proc", str(pid))
-            name = (process / "comm").read_text()
-            if name == "mosquitto\n":  # otherwise another process has this number by now
-                return process / "fd" / "2"
-        return self.directory / LOG
+        pid = processes.running(self.directory, PID, "mosquitto")
+        if pid is None:
+            return self.directory / LOG
+        return Path(f"/proc/{pid}/fd/2")
 
     # Lines
 

@@ -17,6 +17,7 @@ from ternhost.reach.broker import for_boards, guests, kinds, mosquitto_files, si
 from ternhost.reach.broker.access import (
     CONFIG,
     HOST,
+    HOST_USER,
     OBSERVER,
     TO_ALL_BOARDS,
     Access,
@@ -29,7 +30,6 @@ from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
-HOST_USER = "tern-host"
 OBSERVER_USER = "tern-watch"
 _PASSWORD_BYTES = 16  # of randomness in a new password
 
@@ -75,7 +75,8 @@ def write_configuration(
     directory: the broker's directory; it is made if it is missing.
     keys: the keys of the devices, by their ids.
     options: what kind of broker it is, and how it is reached.
-    store: the file with the keys, whose path is noted in host.json; None if it stays as before.
+    store: the file with the keys, which is made if it is missing, and whose path is noted in
+        host.json; None if it stays as before.
     guest_prefixes: which guests may see the fleet from now on, or no longer.
     Raises StorageError and UsageError.
     """
@@ -89,6 +90,9 @@ def write_configuration(
 
             write_certificates(directory, options.hosts)
 
+        # The store comes before host.json names it, so that a named store that is missing was lost.
+        if store is not None:
+            _make_store(Path(store))
         access = _access_of_host(kind, options)
         _write_host(directory / HOST, access, store)
         kind.write(directory, access, address=options.address, boards=len(keys))
@@ -264,6 +268,12 @@ def configure(
         old = Access.load(directory / HOST)
     broker_kind = chosen_kind(directory, kind)
     path = _store_path(directory, store, old)
+    if store is None and old is not None and old.store and not path.exists():
+        raise UsageError(
+            f"{directory / HOST} names the store {path}, which is not there",
+            hint="bring it back, or name the file with the keys of the devices: "
+            f"tern broker config {directory} --store FILE",
+        )
     keys = _keys(path)
     if old and old.store and not options and broker_kind.is_written(directory):
         new_access = replace(old, store=str(path))
@@ -277,8 +287,6 @@ def configure(
         write_configuration(
             directory, keys, broker_options, store=path, guest_prefixes=guest_prefixes
         )
-    if not path.exists():
-        Store(path, beside=True).close()  # makes an empty one
     return Access.load(directory / HOST)
 
 
@@ -330,6 +338,12 @@ def _store_path(directory: Path, store: str | Path | None, old: Access | None) -
     return directory / store_file.NAME
 
 
+def _make_store(path: Path) -> None:
+    """Make an empty store, unless the file is there. Raises StorageError."""
+    if not path.exists():
+        Store(path, beside=True).close()
+
+
 def _keys(path: Path) -> dict[int, bytes]:
     """Return the keys of the devices in a store, by their ids; none if there is no such file."""
     if not path.exists():
@@ -370,6 +384,8 @@ def _update(
     guests.check(directory, guest_prefixes, access.prefix)
     kind.check_users(_prefixes(access.prefix, guest_prefixes))
     with storage_errors():
+        if access.store is not None:
+            _make_store(Path(access.store))
         _write_host(directory / HOST, access, access.store)
         _write_users(directory, kind, keys, guest_prefixes)
         kind.update(directory, len(keys))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
-from ternhost.reach.broker import sites
-from ternhost.reach.broker.access import Access, host_file
+from ternhost.reach.broker import copies, sites
+from ternhost.reach.broker.access import HOST, Access, host_file
 from ternhost.reach.fleet import Fleet, RunContext
 
 if TYPE_CHECKING:
@@ -59,6 +59,18 @@ class OnBroker(Fleet):
             return None
         return Path(store)
 
+    def moved_with(self, store: Path) -> str | None:
+        """Return the name of the fleet whose broker is in the directory of this store.
+
+        Return None if the store is that of this fleet's directory, or if no broker is beside it. So
+        a run goes on with the broker of its own directory, and never with that of an original from
+        which the directory was copied.
+        """
+        beside = store.parent
+        if _uses(self.broker_directory, store) or not _uses(beside, store):
+            return None
+        return f"{self.word}:{beside}"
+
     def driver(self, context: RunContext) -> Driver:
         """Make the driver that reaches the fleet through its broker. Raises TernError."""
         from ternhost.reach.broker.driver import BrokerDriver
@@ -70,7 +82,9 @@ class OnBroker(Fleet):
             """Load which devices belong to each site; it is called again when a site changes."""
             return sites.ids(directory)
 
-        link = MqttLink(self._access, site_ids=load_site_ids)
+        access = self._access
+        copies.check_original(directory, access)
+        link = MqttLink(access, site_ids=load_site_ids)
         return BrokerDriver(
             context.store,
             link,
@@ -79,3 +93,11 @@ class OnBroker(Fleet):
             directory=directory,
             **context.driver_options,
         )
+
+
+def _uses(directory: Path, store: Path) -> bool:
+    """Return whether the broker of a directory names this file as its store."""
+    if not (directory / HOST).exists():
+        return False
+    named = Access.load(directory / HOST).store
+    return named is not None and Path(named).exists() and store.samefile(named)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ternhost.errors import UsageError
+from ternhost.reach.broker import processes
 from ternhost.registry import Registry
 
 if TYPE_CHECKING:
@@ -148,10 +149,10 @@ def hang_up(directory: Path, pid_file: str, program: str) -> bool:
     process. program: the name of its program, to be sure that it is the broker. Return whether the
     broker runs.
     """
-    with suppress(OSError, ValueError):  # no such file or process, or no number in the file
-        pid = int((directory / pid_file).read_text())
-        process_name = Path(f"/proc/{pid}/comm").read_text()
-        if process_name == f"{program}\n":  # otherwise another process has this number by now
-            os.kill(pid, signal.SIGHUP)
-            return True
+    pid = processes.running(directory, pid_file, program)
+    if pid is None:
+        return False
+    with suppress(OSError):  # it has just ended, or belongs to another user
+        os.kill(pid, signal.SIGHUP)
+        return True
     return False

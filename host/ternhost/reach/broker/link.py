@@ -17,7 +17,9 @@ from gmqtt.mqtt.handler import MQTTConnectError
 
 from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.broker.access import Access
+from ternhost.machine_names import HeldName
+from ternhost.reach.broker import copies
+from ternhost.reach.broker.access import HOST_USER, Access
 from ternhost.reach.broker.kinds import KINDS
 from ternhost.reach.broker.mqtt_client import CONNECT_TIMEOUT, RECONNECT_EVERY, Client
 from ternhost.reach.broker.presence import Presence
@@ -65,6 +67,7 @@ class MqttLink:
         self.connected = False
         self.subscribed = asyncio.Event()  # set when no message of a board can be missed any more
         self._closing = asyncio.Event()  # set when the link is to be closed
+        self._only_host: HeldName | None = None  # held while this is the host's link
         self._hosts = deque(access.hosts)  # the nodes of the broker; the client tries them by turns
 
         # What has been received.
@@ -98,11 +101,25 @@ class MqttLink:
 
         patience: for how many seconds to try again while no broker answers; None for ever, until
         `close` is called. Each node of a cluster is tried at least once.
-        Raises UsageError if the certificate authority cannot be read. Raises DeviceError if no
+        Raises UsageError if the certificate authority cannot be read, or if another host on this
+        machine is connected to this broker, or to one with a copy of its directory. Raises DeviceError if no
         broker has answered in time, and at once if the broker refuses this host or has the wrong
         certificate.
         """
         tls = self._tls_context()
+        if self.access.user == HOST_USER and self._only_host is None:
+            self._only_host = copies.hold_host(self.access)
+        try:
+            await self._connect_patiently(tls, patience)
+        except BaseException:
+            self._let_other_hosts_in()
+            raise
+
+    async def _connect_patiently(self, tls: ssl.SSLContext | bool, patience: float | None) -> None:
+        """Do what `connect` does, which has the parameter `patience` and the errors, too.
+
+        tls: the result of `_tls_context`.
+        """
         end = float("inf")
         if patience is not None:
             end = time.monotonic() + patience
@@ -193,6 +210,13 @@ class MqttLink:
         self._closing.set()
         await self._leave()
         self.connected = False
+        self._let_other_hosts_in()
+
+    def _let_other_hosts_in(self) -> None:
+        """Let another process be the host of this broker."""
+        if self._only_host is not None:
+            self._only_host.close()
+            self._only_host = None
 
     def subscribe(self) -> None:
         """Subscribe to the topics of boards and sites, after each connection."""

@@ -14,13 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ternhost.errors import DeviceError, UsageError
-from ternhost.files import Closing
+from ternhost.files import Closing, storage_errors
 from ternhost.reach.addresses import LOOPBACK
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
+from ternhost.reach.broker.copies import RunningBroker, check_original
 from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
 from ternhost.reach.broker.kinds import KINDS
-from ternhost.reach.broker.mosquitto_files import LOG, PORT, listening
+from ternhost.reach.broker.mosquitto_files import LOG, PORT, listening, make_paths_relative
 from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
 from ternhost.reach.broker.sites import SITES, is_site
 
@@ -56,6 +57,16 @@ def listens(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def binary() -> str:
+    """Return the path of the program. Raises DeviceError if it is not installed."""
+    search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+    path = shutil.which("mosquitto", path=search_path)
+    if path is None:
+        hint = "install it: apt-get install --no-install-recommends mosquitto"
+        raise DeviceError("mosquitto is not installed", hint)
+    return path
 
 
 def reload(directory: str | Path) -> bool:
@@ -94,14 +105,27 @@ class Mosquitto(Closing):
     """A Mosquitto process, which is also a context manager that ends it."""
 
     def __init__(self, directory: str | Path) -> None:
-        """Start the broker of a directory, and wait until it listens. Raises DeviceError."""
+        """Start the broker of a directory, and wait until it listens.
+
+        Raises DeviceError if it does not start, UsageError if it or a copy of it runs already, and
+        StorageError if its configuration cannot be written.
+        """
         self.directory = Path(directory)
         self.access = Access.load(self.directory / HOST)
         self._listener = listener(self.directory)
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0  # how many bytes of the log are older than the process
         self._keeper: Keeper | None = None
-        self.start()
+        self._names: RunningBroker | None = None
+        if not is_site(self.directory):  # a site has no store, and no host
+            self._names = RunningBroker(self.directory, self.access)
+        try:
+            with storage_errors():
+                make_paths_relative(self.directory)
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -118,11 +142,7 @@ class Mosquitto(Closing):
 
         Raises DeviceError if Mosquitto is not installed, its port is taken, or it ends at once.
         """
-        search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-        binary = shutil.which("mosquitto", path=search_path)
-        if binary is None:
-            hint = "install it: apt-get install --no-install-recommends mosquitto"
-            raise DeviceError("mosquitto is not installed", hint)
+        program = binary()
         address, port = self._listener
         if listens(address, port):
             hint = "end it, or name another port: tern broker config DIR --port"
@@ -130,7 +150,7 @@ class Mosquitto(Closing):
         with open(self.directory / LOG, "ab") as log:
             self._log_start = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
-                [binary, "-c", CONFIG],
+                [program, "-c", CONFIG],
                 cwd=self.directory,  # paths in a site's configuration are relative
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -256,6 +276,8 @@ class Mosquitto(Closing):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_TIMEOUT)
         self.kill()
+        if self._names:
+            self._names.close()
 
     def kill(self) -> None:
         """End the process at once."""
@@ -296,6 +318,7 @@ def ensure_running(
         return
     runs_here = listens(*listener(directory))
     if runs_here or listens(access.host, access.port):
+        check_original(directory, access)
         yield access
         return
     with Mosquitto(directory) as running:

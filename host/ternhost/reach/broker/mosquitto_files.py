@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tern import wire
 from ternhost.files import write_file
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, Access, board_rights, template
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access, board_rights, template
 
 PASSWORDS = "passwords"
 ACCESS = "access"
@@ -29,6 +29,15 @@ _SALT_BYTES = 12  # as in Mosquitto's own password files
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _TLS = re.compile(r"^(certfile|keyfile|tls_version) .*\n", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
+# The first line of a mosquitto.conf in which an earlier release of tern has written absolute paths,
+# and what stands there now.
+_WRITTEN_FOR = re.compile(
+    r"^# Written by tern\. Start with: mosquitto -c (?P<directory>/.*)/mosquitto\.conf$",
+    re.MULTILINE,
+)
+_NOW_STARTED = "# Written by tern. Start in this directory with: mosquitto -c mosquitto.conf"
+_DIRECTIVES = "pid_file|certfile|keyfile|password_file|acl_file|persistence_location"
+_OWN_FILES = f"{PID}|{CERTIFICATE}|{KEY}|{PASSWORDS}|{ACCESS}|"  # the last one is the directory
 _ITERATIONS = 101  # Mosquitto's default; the passwords are random and have 128 bits
 
 
@@ -116,20 +125,12 @@ def write_conf(
 
     directory: the broker's directory. listener: where it listens, and whether with TLS.
     boards: how many boards there are, from which the limit of its memory follows.
-    user: the user who runs it in this directory; None for a site's broker, whose directory is
-        moved to another machine.
+    user: the user who runs it; None for a site's broker, whose directory is moved to another
+        machine.
     bridge: for a site's broker, the section with which it connects to the central one.
     Raises OSError.
     """
-    if user is None:
-        inside = "./"  # paths are relative
-        start = f"mosquitto -c ./{CONFIG}, in this directory"
-    else:
-        inside = f"{directory}/"
-        start = f"mosquitto -c {directory}/{CONFIG}"
     text = template(CONFIG).format(
-        start=start,
-        directory=inside,
         user=f"user {user or 'root'}\n",  # with root, Mosquitto keeps the user that starts it
         port=listener.port,
         address=listener.address,
@@ -174,6 +175,25 @@ def listening(directory: Path) -> tuple[str, int] | None:
     return address, int(port)
 
 
+def make_paths_relative(directory: Path) -> None:
+    """Make the paths in a mosquitto.conf relative that an earlier release of tern has written.
+
+    Such paths are wrong once the directory was moved or copied. What users have written stays: only
+    tern's own files are changed, in the directory where they were when tern wrote the file. Raises
+    OSError.
+    """
+    path = directory / CONFIG
+    text = path.read_text()
+    match = _WRITTEN_FOR.search(text)
+    if match is None:
+        return
+    written_for = re.escape(match["directory"])
+    of_tern = re.compile(rf"^({_DIRECTIVES}) {written_for}/({_OWN_FILES})$", re.MULTILINE)
+    new_text = of_tern.sub(r"\1 ./\2", text)
+    new_text = new_text.replace(match.group(), _NOW_STARTED)
+    _rewrite(path, new_text)
+
+
 def update_memory(directory: Path, boards: int) -> None:
     """Set the limit of memory in mosquitto.conf for a number of boards, and change nothing else.
 
@@ -182,6 +202,11 @@ def update_memory(directory: Path, boards: int) -> None:
     """
     path = directory / CONFIG
     text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
+    _rewrite(path, text)
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """Replace the text of a file, which stays as secret as it was. Raises OSError."""
     is_secret = not path.stat().st_mode & _OTHERS
     write_file(path, text.encode(), secret=is_secret)
 

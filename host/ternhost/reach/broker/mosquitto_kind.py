@@ -1,10 +1,8 @@
 """Mosquitto as a kind of broker: one server, which other Mosquittos may be bridged to."""
 
 import getpass
-from collections.abc import Sequence
 from pathlib import Path
 
-from ternhost.errors import UsageError
 from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import CONFIG, Access
 from ternhost.reach.broker.kinds import BrokerKind, BrokerUsers, hang_up
@@ -18,17 +16,11 @@ class MosquittoKind(BrokerKind):
     name = "mosquitto"
     title = "Mosquitto"
     about = "one Mosquitto"
-    start = "tern broker run DIR, or mosquitto -c DIR/mosquitto.conf"
+    start = "tern broker run DIR, or mosquitto -c mosquitto.conf inside DIR"
     names_here = ("localhost", "127.0.0.1")
 
     def has(self, directory: Path, access: Access) -> bool:
         return not access.is_cluster
-
-    def check_place(self, directory: Path, names: Sequence[str]) -> None:
-        if any(character.isspace() for character in str(directory)):
-            raise UsageError(
-                f"{directory}: Mosquitto takes no path with a space", hint="name another directory"
-            )
 
     def is_written(self, directory: Path) -> bool:
         return (directory / CONFIG).exists()
@@ -55,10 +47,11 @@ class MosquittoKind(BrokerKind):
         mosquitto_files.write_password_file(directory, users.passwords.items())
 
     def update(self, directory: Path, boards: int) -> None:
+        mosquitto_files.make_paths_relative(directory)
         mosquitto_files.update_memory(directory, boards)
 
     def start_command(self, directory: str) -> str:
-        return f"mosquitto -c {directory}/{CONFIG}, or tern broker run {directory}"
+        return f"tern broker run {directory}, or mosquitto -c {CONFIG} inside {directory}"
 
     def reload(self, directory: Path) -> bool:
         return hang_up(directory, mosquitto_files.PID, "mosquitto")
