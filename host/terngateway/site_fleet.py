@@ -39,6 +39,7 @@ from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
+from ternhost.store.restored import last_restore
 from ternhost.store.store import Store
 from ternhost.text import counted
 
@@ -254,6 +255,12 @@ def opened(
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     with Store(store_path, create=is_made) as store:
+        if last_restore(store) is not None:
+            warn(
+                "the store of this gateway was restored from a copy, which lacks what its counts "
+                "have disclosed since. The host's record keeps the limit toward the server, unless "
+                "the host was restored, too"
+            )
         if kind.provisions:
             _provision(directory, kind, runs, store, warn)
         driver = kind.driver(_context(directory, kind, runs, store, warn))

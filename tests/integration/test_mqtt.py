@@ -1,18 +1,16 @@
 """MicroPython boards on Mosquitto, with TLS, passwords and the access list; and attacks on them."""
 
-import json
 import signal
 import sqlite3
 import struct
-import subprocess
 
 import pytest
 import rig
-import warm
 from framing import encoded
 from harness.arena import CARD, Arena, D, K
 from harness.proxy import Faults
 from harness.raw_client import RawClient, board_client, wait_for
+from harness.served import ends, finish, serve
 from report_frames import one_by_one
 
 from tern import frames, host_frames, ledger, storage, wire
@@ -148,25 +146,6 @@ def test_a_board_cannot_take_over_the_session_of_another(arena, listening):
 
 
 # The host
-
-
-def serve(arena, *words, **options):
-    command = [*arena.host_command(**options), *words]
-    return warm.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=arena.directory
-    )
-
-
-def finish(process, code=0):
-    """Wait for the end of a host; return the JSON objects that it printed."""
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == code, err
-    return [json.loads(line) for line in out.splitlines()]
-
-
-def ends(lines):
-    """The lines about the ends of rounds."""
-    return [line for line in lines if line.get("event") == "end"]
 
 
 def test_a_device_that_is_revoked_is_refused_at_once(arena):

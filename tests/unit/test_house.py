@@ -24,7 +24,7 @@ CORE = ("tern", "ternhost", "terntools")  # no package beside it knows another o
 HOST_FLOORS = (
     {"__main__"},
     {"cli"},
-    {"demo", "watch"},
+    {"backup", "demo", "watch"},
     {"api"},
     {"planning"},
     {"statement"},

@@ -38,6 +38,7 @@ _OWN = {
     "plan": "ternhost.cli.plan",
     "runs": "ternhost.cli.runs",
     "broker": "ternhost.reach.broker.commands",
+    "backup": "ternhost.backup.command",
     "card": "ternhost.cli.card",
     "watch": "ternhost.watch.watch_command",
     "dashboard": "ternhost.watch.dashboard_command",

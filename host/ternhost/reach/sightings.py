@@ -11,6 +11,7 @@ from typing import Any
 from ternhost.errors import StorageError
 from ternhost.reach.driver import BoardBudget, Warn
 from ternhost.store.boards import BoardRow, budget_left, measure_of, paid_in_life, unit_of
+from ternhost.store.restored import last_restore
 from ternhost.store.store import Store
 
 # The least seconds between two writes of when boards were heard. For a large fleet a write takes
@@ -72,6 +73,7 @@ class Sightings:
         self._store = store
         self._warn = warn
         self._last_round = last_round
+        self._is_restored = last_restore(store) is not None
 
         # What is written into the store.
         self._unwritten: dict[str, BoardRow] = {}  # changed rows, by the name of the board
@@ -99,6 +101,8 @@ class Sightings:
         """
         self._open_account(sighting)
         hello = sighting.hello
+        if self._may_be_outdated(sighting):
+            hello = {}
         error = sighting.error
         errors = 0
         if error is not None:
@@ -134,6 +138,8 @@ class Sightings:
         """
         first = sighting.clients.start
         hello = sighting.hello
+        if self._may_be_outdated(sighting):
+            hello = {}
         account = self._accounts.get(first)
         if account is not None:
             is_unchanged = not hello or account.hello == hello
@@ -155,15 +161,33 @@ class Sightings:
         first: the device, which is the first one of its board. hello: the fields of the HELLO; if
         they are empty, the HELLO in the store counts.
         """
-        if self._rows_before is None:  # read once, before this host writes rows of its own
-            self._rows_before = {row.first: row for row in self._store.boards()}
-        row = self._rows_before.get(first)
+        row = self._row_before(first)
         if row is None:
             return 0
         has_other_hello = bool(hello) and hello != row.hello
         if has_other_hello:
             return 0
         return row.spent
+
+    def _row_before(self, first: int) -> BoardRow | None:
+        """Return what an earlier host has stored about a board; None if it stored nothing.
+
+        first: the id of the board's first device.
+        """
+        if self._rows_before is None:  # read once, before this host writes rows of its own
+            self._rows_before = {row.first: row for row in self._store.boards()}
+        return self._rows_before.get(first)
+
+    def _may_be_outdated(self, sighting: Sighting) -> bool:
+        """Return whether a HELLO may be older than rounds that a restored store does not know.
+
+        The broker may have kept it from before the restore, so it does not tell what the board has
+        spent. A board that has sent another one since then is in the store with it.
+        """
+        if not self._is_restored or not sighting.retained:
+            return False
+        row = self._row_before(sighting.clients.start)
+        return row is None or not row.hello
 
     def count_costs(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
         """Count what accepted reports have cost the first devices of boards.

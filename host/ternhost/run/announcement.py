@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
+from ternhost.count.members import integers
 from ternhost.extensions import EXTENSIONS
 from ternhost.learn.designs import cheapest_and_dearest
 from ternhost.learn.devices import Devices
@@ -45,13 +48,8 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     if run.state.payments is None:
         run.state.payments = _unknown_payments(run, budgets)
     disclosures = disclosures_before(run, members)
-    measure = EPSILON
-    if learner.designs:  # the measure in which the ledgers of the first class of devices count
-        measure = learner.designs[0].policy.measure
-    spent_before = costs.spent(disclosures.report_counts(of=members), measure)
-    classes = guarantees.of_classes(learner, disclosures, members, float(run.options.delta))
-    run.state.spent_before = spent_before
-    run.state.guarantees = [each.as_json() for each in classes]
+    classes = _set_guarantees(run, disclosures, members)
+    spent_before = run.state.spent_before
     if again:
         return
 
@@ -71,6 +69,50 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     for extension in EXTENSIONS.available():
         for line in extension.before_first_round(run, driver):
             run.watcher.note(line)
+
+
+def _set_guarantees(
+    run: Run, disclosures: Disclosures, members: Sequence[int] | Devices
+) -> list[ClassGuarantees]:
+    """Set in the state of a run what was spent before it, and what is guaranteed; return the latter.
+
+    disclosures: the reports that devices have made before the run. members: the run's devices.
+    """
+    learner = run.algorithm
+    measure = EPSILON
+    if learner.designs:  # the measure in which the ledgers of the first class of devices count
+        measure = learner.designs[0].policy.measure
+    run.state.spent_before = costs.spent(disclosures.report_counts(of=members), measure)
+    classes = guarantees.of_classes(learner, disclosures, members, float(run.options.delta))
+    run.state.guarantees = [each.as_json() for each in classes]
+    return list(classes)
+
+
+def count_restored(run: Run, driver: Driver, members: Sequence[int] | Devices, warns: bool) -> None:
+    """Count again what the devices of a run have spent, after its store was restored from a copy.
+
+    Boards say what they have paid in their life. What the rounds of the store do not explain, they
+    have paid for rounds that the copy does not know. The guarantees of the run count it, too. What
+    was counted before stays for boards that do not say it now.
+
+    driver: the connection to the fleet. members: the ids of the run's devices. warns: whether to
+    warn the user that rounds of the store do not explain what was spent.
+    """
+    budgets = driver.budgets
+    known = costs.disclosures_of_devices(run.store)
+    unknown = payments.unknown_payments(run.store, budgets, known)
+    warning = payments.warning(unknown)
+    if warning and warns:
+        run.watcher.warn(warning)
+    told = [integers(budget.devices) for budget in budgets]
+    told_by_now = np.unique(np.concatenate([integers(()), *told]))
+    rows = [asdict(payment) for payment in unknown]
+    for row in run.state.payments or ():
+        is_told_anew = np.any((told_by_now >= row["first"]) & (told_by_now <= row["last"]))
+        if not is_told_anew:
+            rows.append(row)
+    run.state.payments = rows
+    _set_guarantees(run, disclosures_before(run, members), members)
 
 
 def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:

@@ -154,11 +154,25 @@ def earlier_disclosures(store: Store, run: str) -> Disclosures:
     run: the name of the run to leave out. Reports that were lost on their way are not included,
     although devices have paid for them.
     """
+    other_rounds = [
+        round_ for round_ in store.rounds(is_simulated(store, run)) if round_.run != run
+    ]
+    return _accepted(store, other_rounds)
+
+
+def disclosures_of_devices(store: Store) -> Disclosures:
+    """Return the accepted reports that devices have made in all runs of a store.
+
+    As in `earlier_disclosures`, reports that were lost on their way are not included.
+    """
+    return _accepted(store, store.rounds(simulated=False))
+
+
+def _accepted(store: Store, rounds: Iterable[StoredRound]) -> Disclosures:
+    """Return the accepted reports of these rounds."""
     report_counts = store.counted_reports()
     disclosures = Disclosures()
-    for round_ in store.rounds(is_simulated(store, run)):
-        if round_.run == run:
-            continue
+    for round_ in rounds:
         for cohort, devices in _reporters(store, round_, report_counts):
             report = ReportKind.of_question(decode_body(cohort.body))
             disclosures.add(report, devices)

@@ -15,6 +15,8 @@ from ternhost.privacy.units import protected
 from ternhost.provision.boards import epsilon_spent
 from ternhost.run import directory as run_directory
 from ternhost.run import guarantees
+from ternhost.store.restored import unheard_boards
+from ternhost.text import counted
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -85,6 +87,7 @@ def _privacy(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "epsilon_spent": spent,
         "protects": protects,
         "epsilon_before": run.state.spent_before / MICRO,
+        "boards_unheard_since_restore": len(unheard_boards(run.store)),
         "guarantees": run.state.guarantees or [],
     }
 
@@ -92,9 +95,20 @@ def _privacy(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
     """Return sentences on the privacy of a run: its guarantees, and what extensions add."""
     lines = guarantees.words_of(guarantees.classes_of(result))
+    unheard = result.get("boards_unheard_since_restore", 0)
+    if unheard:
+        lines.append(unheard_words(unheard))
     for extension in EXTENSIONS.available():
         lines += extension.sentences(result)
     return lines
+
+
+def unheard_words(boards: int) -> str:
+    """Say that of so many boards, at least one, nobody knows what they have spent."""
+    return (
+        f"the store was restored from a copy, and {counted(boards, 'board')} did not connect since: "
+        "what their devices have spent after the copy was made is unknown, and not counted here"
+    )
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:

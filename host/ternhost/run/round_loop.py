@@ -17,6 +17,7 @@ from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs
 from ternhost.run.status import END, PROGRESS, ROUND, Status
 from ternhost.store import labels
+from ternhost.store.restored import last_restore
 from ternhost.store.runs import EndedRound
 from ternhost.text import counted
 
@@ -48,6 +49,11 @@ class RoundLoop:
         self._next_start = 0.0  # the earliest time of the next round, by the monotonic clock
         self._began = 0.0  # when the last round began, in seconds since 1970
 
+        # Whether the store lacks rounds that boards know, and the first devices of the boards whose
+        # word on what they have spent was counted.
+        self._is_restored = last_restore(run.store) is not None and not run.fleet.provisions
+        self._counted_boards: set[int | None] = set()
+
         # Rounds without a report, in a row.
         self._silent_rounds = 0  # whatever the reason
         self._refused_rounds = 0  # because devices refused
@@ -73,6 +79,8 @@ class RoundLoop:
             self._require_labels()
             was_announced = bool(open_rounds)
             announcement.announce_costs(run, driver, self.members, again=was_announced)
+            self._counted_boards |= self._boards_that_tell
+        self._count_restored()
 
         while not self._is_over:
             if open_rounds:
@@ -82,6 +90,7 @@ class RoundLoop:
             if number is None:
                 continue  # no round was opened, but time has passed: see again if the run is over
             self._began = time.time()
+            self._count_restored()
             result = self._collect(number)
             if result is None:  # the run was stopped
                 break
@@ -90,6 +99,26 @@ class RoundLoop:
             yield status
         if run.algorithm.done or run.schedule is not None:
             self._publish()
+
+    def _count_restored(self) -> None:
+        """Count what boards say that they have spent, if the store was restored from a copy.
+
+        A restored store lacks rounds, and only boards know what these cost. It is counted when the
+        run goes on, and whenever a further board is heard.
+        """
+        if not self._is_restored:
+            return
+        boards = self._boards_that_tell
+        if boards <= self._counted_boards:
+            return
+        is_first_count = not self._counted_boards
+        self._counted_boards |= boards
+        announcement.count_restored(self._run, self._driver, self._asked, warns=is_first_count)
+
+    @property
+    def _boards_that_tell(self) -> set[int | None]:
+        """The first devices of the boards that say what they have spent; None: of a site's."""
+        return {budget.first for budget in self._driver.budgets}
 
     def _note_fleet(self) -> None:
         """Tell the user how many boards and clients there are."""

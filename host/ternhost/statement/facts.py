@@ -72,6 +72,8 @@ class Facts:
     promised: Sequence[Guarantee] = ()
     # What the devices' budgets guarantee for life, the largest budget first.
     budgets: Sequence[Guarantee] = ()
+    # How many boards have not said what they spent since the store was restored from a copy.
+    unheard_boards: int = 0
     # The bounds for all records of a device together, if a run of records is what is protected.
     all_records: Bounds | None = None
     # What extensions add to the statement.

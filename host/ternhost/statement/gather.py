@@ -45,6 +45,7 @@ from ternhost.run.directory import RunFiles
 from ternhost.run.guarantees import ClassGuarantees
 from ternhost.run.options import RunOptions
 from ternhost.statement.facts import Facts, Holdings, Kind, ReportFormat
+from ternhost.store.restored import unheard_boards
 from ternhost.store.runs import StoredRun, status_now
 from ternhost.store.store import Store
 
@@ -110,6 +111,7 @@ def of_run(files: RunFiles) -> Facts:
             why_not_real=_why_run_not_real(store, fleet_of_run, parts),
             # How well it is protected.
             promised=_in_one_list(classes),
+            unheard_boards=len(unheard_boards(store)),
             budgets=_budgets_of_run(store, fleet_of_run, options, report_counts),
             all_records=bounds_of_all_records(
                 report_counts, unit=unit, records=learning.get("records"), delta=delta
@@ -499,6 +501,7 @@ def of_store(path: Path) -> Facts:
             # How well it is protected.
             promised=life,
             budgets=_budgets_of_store(store),
+            unheard_boards=len(unheard_boards(store)),
             all_records=bounds_of_all_records(
                 report_counts, unit=unit, records=learning.get("records"), delta=_DELTA
             ),

@@ -326,6 +326,12 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
             "paid beyond it.",
             (Key.COMPOSITION, Key.PAYMENTS),
         )
+    if facts.unheard_boards:
+        yield Sentence(
+            f"This store was restored from a copy, and {counted(facts.unheard_boards, 'board')} did not connect since. "
+            "What their devices have spent after the copy was made is unknown: the figures do not count it.",
+            (Key.FACT, Key.PAYMENTS),
+        )
     yield from _enforced(facts)
     if any(guarantee.bounds.epsilon >= _NOTHING for guarantee in guarantees):
         yield Sentence(

@@ -148,6 +148,10 @@ class BoardTable(Database):
         """Store that no board is connected."""
         self.write("UPDATE board SET online = 0")
 
+    def forget_hellos(self) -> None:
+        """Forget what boards have said about themselves, such as what they have spent."""
+        self.write("UPDATE board SET online = 0, hello = '{}', spent = 0")
+
     def boards(self) -> list[BoardRow]:
         """Return all boards that ever connected, in the order of their devices."""
         boards = []

@@ -2,8 +2,9 @@
 
 A device answers no number twice, and none below its last one. A store that was restored from a
 copy lacks the last rounds, so its devices would refuse the next ones. The host does not believe a
-device that claims a later round, since a liar could make it use up all numbers. Instead the user
-says with --after-round which rounds to skip.
+device that claims a later round, since a liar could make it use up all numbers. `tern backup
+restore` therefore skips many numbers (`restored`). If somebody has copied the store in another way,
+the user says with --after-round which rounds to skip.
 """
 
 from tern import wire
@@ -38,6 +39,11 @@ def check_skip(store: Store | None, after: int | None) -> int:
         hint = "a device that claims a round so far away is wrong, or belongs to another fleet"
         raise UsageError(text, hint)
     return max(last, after)
+
+
+def can_skip(store: Store, count: int) -> bool:
+    """Return whether so many more round numbers can be left out, and one remains for a round."""
+    return last_number(store) + count < wire.MAX_ROUND
 
 
 def skip(store: Store, after: int | None) -> None:

@@ -15,12 +15,15 @@ from typing import Any
 
 from tern import storage
 from tern.ledger import IDLE, RHO, Ledger, LedgerError
+from ternhost.count.members import integers
 from ternhost.count.questions import cost_of, decode_body
 from ternhost.errors import RefusedError, UsageError
 from ternhost.privacy import cards, sums
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.units import covers, protected
+from ternhost.run.costs import disclosures_of_devices
+from ternhost.store.restored import last_restore
 from ternhost.store.store import Store
 from ternhost.text import counted
 from terntools.boards import counter, update_package
@@ -259,6 +262,28 @@ class _EarlierLife:
         return ledger_measure != RHO or member.policy.measure == RHO
 
 
+def _spent_beyond(store: Store, member: Member, life_words: str) -> int:
+    """Return what a device has spent that a restored store does not know, in millionths.
+
+    Its board has said it since the restore; the result is 0 for a store that never was restored.
+    Raises RefusedError if it is unknown. life_words: the beginning of the message.
+    """
+    restored = last_restore(store)
+    if restored is None:
+        return 0
+    for board in store.boards():
+        # A board says only what its first device has spent.
+        says_it = board.first == member.device and board.measure == member.policy.measure
+        if says_it and board.paid is not None:
+            known = disclosures_of_devices(store).prices(integers((board.first,)), board.measure)
+            return max(0, board.paid - int(known[0]))
+    raise RefusedError(
+        f"{life_words}. The store was restored from a copy, and the board did not connect since: "
+        "what it has spent after the copy was made is unknown",
+        hint=f"{ANOTHER_DEVICE} (--device with an id that no board has had)",
+    )
+
+
 def spent_before(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
     """Return what a device without a ledger has spent before, and a sentence on that for the user.
 
@@ -294,7 +319,7 @@ def spent_before(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
         if not changes_to_rho:
             _require_same_budget(member, first_budget, first_measure)
 
-    spent = life.spent(measure)
+    spent = life.spent(measure) + _spent_beyond(store, member, life_words)
     if spent >= budget:
         raise RefusedError(f"{life_words}: nothing is left of {budget / MICRO:g}", hint=new_device)
     whose = "its key is"

@@ -58,9 +58,9 @@ async def renew_hellos(fleet: FleetState, stopped: Callable[[], bool]) -> None:
     """Ask the boards whose HELLO is one that the broker has retained for a new one; wait for it.
 
     A board describes itself with its HELLO when it connects. That may be long ago, and it may have
-    spent some of its budget since. To ask for another one, the host sends a FLEET_KEY that the
-    board has already: that changes nothing there, and is answered by a HELLO (wire.md). Boards with
-    another key are left out, for which it would be a new key.
+    spent some of its budget since. To ask for another one, the host sends a FLEET_KEY that is no
+    later than the board's: that changes nothing there, and is answered by a HELLO (wire.md). Boards with
+    an earlier key have just been sent the new one, and answer that with a HELLO, too.
 
     stopped: returns whether the host is to end; then nothing is waited for.
     """
@@ -69,9 +69,11 @@ async def renew_hellos(fleet: FleetState, stopped: Callable[[], bool]) -> None:
     for board in fleet.roster.boards.values():
         hello = presence.boards.get(board.name)
         is_old = hello is not None and hello.retained
-        has_the_key = board.key.epoch == fleet.key.epoch
         may_sleep = board.wake_interval > 0
-        if is_old and has_the_key and not may_sleep and _send(fleet, board):
+        if not is_old or may_sleep:
+            continue
+        keeps_its_key = board.key.epoch >= fleet.key.epoch
+        if board.key.sent or (keeps_its_key and _send(fleet, board)):
             awaited.add(board.name)
 
     end = time.monotonic() + _HELLO_TIMEOUT

@@ -1,0 +1,110 @@
+"""A backup that is taken while a fleet is served, and restored when the boards know more rounds."""
+
+import json
+
+import pytest
+import rig
+from harness.arena import COST, Arena
+from harness.kept import accounts
+from harness.proxy import Faults
+from harness.served import ends, finish, serve
+
+from ternhost.store.restored import SKIPPED_ROUNDS
+from ternhost.store.store import Store
+
+CLIENTS = 3
+ROUNDS_BEFORE_COPY = 1
+ROUNDS_AFTER_COPY = 3
+BUDGET_ROUNDS = 6
+
+
+class Restored:
+    """A fleet whose store was restored: from a copy after one round, when its boards know four."""
+
+    def __init__(self, arena):
+        self.arena = arena
+        backup = arena.directory.parent / "fleet.backup"
+        finish(serve(arena, rounds=ROUNDS_BEFORE_COPY))
+        self.saved = rig.tern("--json", "backup", "save", arena.directory / "broker", backup).json
+        finish(serve(arena, rounds=ROUNDS_BEFORE_COPY + ROUNDS_AFTER_COPY))
+        self.accounts_before = dict(accounts(arena.boards))
+        self.directory = arena.directory.parent / "elsewhere" / "broker"
+        self.restored = rig.tern("--json", "backup", "restore", backup, self.directory).json
+
+        # Only the restored host is used from here on.
+        self.store = self.directory / "store.sqlite"
+        fleet = f"mqtt:{self.directory}"
+        self.lines = finish(serve(arena, fleet=fleet, store=self.store, rounds=2))
+        self.result = self.lines[-1]
+        self.accounts = dict(accounts(arena.boards))
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("backup") / "original"
+    directory.mkdir()
+    with Arena(directory, CLIENTS, boards=1, rounds=BUDGET_ROUNDS, faults=Faults(on=False)) as arena:
+        path = arena.path
+        configured = rig.tern("broker", "config", directory / "broker", "--store", path)
+        assert configured.code == 0, configured.err
+        yield Restored(arena)
+
+
+def test_the_store_beside_the_brokers_directory_is_saved(restored):
+    (figures,) = restored.saved["stores"].values()
+    assert figures == {
+        "devices": CLIENTS,
+        "rounds": ROUNDS_BEFORE_COPY,
+        "reports": CLIENTS * ROUNDS_BEFORE_COPY,
+        "last_round": ROUNDS_BEFORE_COPY,
+    }
+
+
+def test_a_restored_host_asks_no_number_again(restored):
+    (end,) = ends(restored.lines)
+    assert end["number"] > ROUNDS_BEFORE_COPY + SKIPPED_ROUNDS
+
+
+def test_every_board_answers_the_first_question_of_a_restored_host(restored):
+    (end,) = ends(restored.lines)
+    assert end["reports"] == CLIENTS
+
+
+def test_the_reports_in_a_restored_store_are_those_of_the_boards_ledgers(restored):
+    (end,) = ends(restored.lines)
+    with Store(restored.store, beside=True) as store:
+        stored = dict(store.reports(end["number"]))
+    last_reports = rig.read_ledgers(restored.arena.boards)
+    assert stored == {device: report for device, (_, _, report) in last_reports.items()}
+
+
+def test_a_device_pays_once_for_the_first_question_of_a_restored_host(restored):
+    for device, account in restored.accounts.items():
+        assert account.spent == restored.accounts_before[device].spent + COST
+
+
+def test_no_budget_is_overspent_by_a_restore(restored):
+    for account in restored.accounts.values():
+        assert account.spent == COST * (ROUNDS_BEFORE_COPY + ROUNDS_AFTER_COPY + 1)
+        assert account.spent <= restored.arena.budget
+
+
+def test_a_restored_host_counts_what_its_boards_paid_after_the_copy(restored):
+    missing = COST * ROUNDS_AFTER_COPY / 1e6
+    assert restored.result["epsilon_before"] >= missing
+
+
+def test_a_restored_host_says_that_boards_have_paid_for_more(restored):
+    assert "boards have paid for rounds that this store does not know" in json.dumps(restored.lines)
+
+
+def test_every_board_has_told_what_it_has_spent(restored):
+    assert restored.result["boards_unheard_since_restore"] == 0
+
+
+def test_passwords_of_a_restored_broker_belong_to_its_keys(restored):
+    assert (restored.directory / "passwords").stat().st_mode & 0o077 == 0
+    text = (restored.directory / "passwords").read_text()
+    assert {f"{device:08x}" for device in restored.accounts} <= {
+        line.partition(":")[0] for line in text.splitlines()
+    }
