@@ -38,8 +38,8 @@ from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
 from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.store import store_file
-from ternhost.store.round_numbers import last_number
 from ternhost.store.restored import last_restore
+from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
 

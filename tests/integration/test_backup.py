@@ -9,6 +9,7 @@ from harness.kept import accounts
 from harness.proxy import Faults
 from harness.served import ends, finish, serve
 
+from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.restored import SKIPPED_ROUNDS
 from ternhost.store.store import Store
 
@@ -31,7 +32,9 @@ class Restored:
         self.directory = arena.directory.parent / "elsewhere" / "broker"
         self.restored = rig.tern("--json", "backup", "restore", backup, self.directory).json
 
-        # Only the restored host is used from here on.
+        # Only the restored host and the restored broker are used from here on.
+        arena.broker.close()
+        arena.broker = Mosquitto(self.directory)
         self.store = self.directory / "store.sqlite"
         fleet = f"mqtt:{self.directory}"
         self.lines = finish(serve(arena, fleet=fleet, store=self.store, rounds=2))
@@ -43,7 +46,9 @@ class Restored:
 def restored(tmp_path_factory):
     directory = tmp_path_factory.mktemp("backup") / "original"
     directory.mkdir()
-    with Arena(directory, CLIENTS, boards=1, rounds=BUDGET_ROUNDS, faults=Faults(on=False)) as arena:
+    with Arena(
+        directory, CLIENTS, boards=1, rounds=BUDGET_ROUNDS, faults=Faults(on=False)
+    ) as arena:
         path = arena.path
         configured = rig.tern("broker", "config", directory / "broker", "--store", path)
         assert configured.code == 0, configured.err
