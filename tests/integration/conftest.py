@@ -7,6 +7,7 @@ import rig
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from terntools.boards import deploy
+from terntools.emulators.debian import NEXT
 from terntools.emulators.micropython import find_micropython
 
 
@@ -37,11 +38,12 @@ def site(tmp_path, micropython):
         made.store.close()
 
 
-@pytest.fixture(params=["installed", brokers.NEWER])
+@pytest.fixture(params=["installed", NEXT])
 def mosquitto(request, monkeypatch):
-    """The test runs with the installed Mosquitto, and with the one of Debian 12's backports."""
-    if request.param == brokers.NEWER:
-        monkeypatch.setenv("PATH", f"{brokers.fetched('mosquitto')}:{os.environ['PATH']}")
+    """The test runs with the installed Mosquitto, and with that of Debian's testing release."""
+    if request.param == NEXT:
+        folder = brokers.fetched("mosquitto", NEXT)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 @pytest.fixture

@@ -250,6 +250,7 @@ def told_of(place, expected, seconds):
 @pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
+@pytest.mark.usefixtures("mosquitto")
 def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropython, name):
     """WAYS lists the causes for which a board fails to appear on its message broker, such as a
     wrong password. For each, the host's messages and the reasons that the board itself tells at its

@@ -231,7 +231,8 @@ def test_a_site_reads_only_what_is_for_its_boards(bridged):
     bridged.host.publish("tern/down/00000009", b"for a board of another site")
     bridged.host.publish("tern/down/00000002", b"for a board of the site")
 
-    assert payloads(thief.messages(1.0)) == [b"for a board of the site"]
+    # Mosquitto 2.1 sends a message once for each subscription that fits it.
+    assert set(payloads(thief.messages(1.0))) == {b"for a board of the site"}
 
 
 def test_cuts_of_the_link_lose_and_double_no_report(tmp_path):

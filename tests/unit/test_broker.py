@@ -105,14 +105,15 @@ def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
     assert is_hash_of(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
 
 
-def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
+def test_configuring_again_without_options_changes_only_what_depends_on_the_devices(tmp_path):
     first = configuration.configure(tmp_path, port=1234, address="0.0.0.0")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with Store(first.store) as store:  # as a host has it open
         keys.add(store, [9])
         configuration.configure(tmp_path)
     assert set(passwords(tmp_path)) == {"tern-host", "tern-watch", "00000009"}
-    for name in before.keys() - {mosquitto_files.PASSWORDS, store_file.NAME}:
+    of_devices = {mosquitto_files.PASSWORDS, mosquitto_files.ACCESS, store_file.NAME}
+    for name in before.keys() - of_devices:
         assert (tmp_path / name).read_bytes() == before[name], name
 
 

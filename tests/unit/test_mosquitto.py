@@ -55,6 +55,17 @@ REFUSED = "Client <unknown> disconnected, not authorised."
 
 TLS_FAILS = "OpenSSL Error[0]: error:0A000418:SSL routines::tlsv1 alert unknown ca"
 LATER_RELEASE_REFUSES = "Client 00000007 [10.0.0.9:1] disconnected, not authorised."
+TLS_FAILS_AT_2_1 = TLS_FAILS.replace("[0]", " while trying to get the error[0]")
+ENDED_BY_TLS_AT_2_1 = "Client 10.0.0.7 [10.0.0.7:1] disconnected: Protocol error."
+TLS_WITHOUT_NEED_AT_2_1 = (
+    "Client from 10.0.0.7:1 appears to be using TLS to connect to a non-TLS listener."
+)
+ENDED_BY_PROTOCOL_AT_2_1 = "Client 10.0.0.7 [10.0.0.7:1] disconnected: protocol error."
+NEGOTIATED_AT_2_1 = "Client 00000007 negotiated TLSv1.2 cipher ECDHE-ECDSA-AES256-GCM-SHA384"
+TAKEOVERS = {
+    "2.0": "Client 00000007 already connected, closing old connection.",
+    "2.1": "Client 00000007 [10.0.0.7:1] disconnected: session taken over.",
+}
 
 
 @pytest.fixture
@@ -86,9 +97,17 @@ def log(tmp_path):
             [NEW.format("::1", 1), TLS_FAILS, "Client <unknown> disconnected: Protocol error."],
             {("::1", "alert unknown ca")},
         ),
+        (
+            [NEW.format("10.0.0.7", 1), TLS_FAILS_AT_2_1, ENDED_BY_TLS_AT_2_1],
+            {("10.0.0.7", "alert unknown ca")},
+        ),
+        (
+            [NEW.format("10.0.0.7", 1), TLS_WITHOUT_NEED_AT_2_1, ENDED_BY_PROTOCOL_AT_2_1],
+            {("10.0.0.7", "protocol error")},
+        ),
         (["Client auto-1-2 disconnected, not authorised.", "a line of another program"], set()),
     ],
-    ids=["refused", "two at once", "later releases", "TLS", "nobody"],
+    ids=["refused", "two at once", "later releases", "TLS", "TLS, 2.1", "no TLS, 2.1", "nobody"],
 )
 def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(log, lines, refused):
     log.write(*lines)
@@ -99,4 +118,20 @@ def test_a_board_that_was_let_in_since_is_not_refused(log):
     joined = JOINED.format("10.0.0.7", 2, "00000007")
     log.write(NEW.format("10.0.0.7", 1), REFUSED, NEW.format("10.0.0.7", 2), joined)
     assert log.refused == set()
+    assert set(log.connected) == {"00000007"}
+
+
+def test_a_board_that_has_negotiated_a_cipher_is_still_connected(log):
+    log.write(
+        NEW.format("10.0.0.7", 1), JOINED.format("10.0.0.7", 1, "00000007"), NEGOTIATED_AT_2_1
+    )
+    assert set(log.connected) == {"00000007"}
+    assert log.ended == {}
+
+
+@pytest.mark.parametrize("release", TAKEOVERS)
+def test_boards_that_push_each_other_out_have_one_name(log, release):
+    joined = JOINED.format("10.0.0.7", 1, "00000007")
+    log.write(joined, *[TAKEOVERS[release], joined] * 3)
+    assert log.shared == {"00000007"}
     assert set(log.connected) == {"00000007"}

@@ -158,12 +158,14 @@ def download(
     folder: Path,
     shell: Shell,
     release: str = RELEASE,
+    dependencies: bool = False,
 ) -> None:
     """Download source and binary packages into `folder`; apt checks their signatures.
 
     sources, binaries: names of packages as apt takes them, such as "qemu" or "pioasm=2.1.1-1".
-    release: of Debian. apt gets a state of its own in the folder, so that it needs no root and
-    leaves that of the system alone.
+    release: of Debian. dependencies: whether to download all that the binary packages depend on,
+    too, down to the C library. apt gets a state of its own in the folder, so that it needs no root
+    and leaves that of the system alone.
     """
     state = folder / f"apt-{release}"
     for subfolder in ("lists/partial", "cache/archives/partial"):
@@ -178,7 +180,16 @@ def download(
 
     apt_command = ["apt-get", *_apt_options(state)]
     shell.run(*apt_command, "update")
-    if binaries:
+    if binaries and dependencies:
+        # As for a system on which nothing is installed yet.
+        status = state / "status"
+        status.touch()
+        apt_command_for_all = [*apt_command, f"--option=Dir::State::Status={status}"]
+        options = ("--download-only", "--yes", "--no-install-recommends")
+        shell.run(*apt_command_for_all, "install", *options, *binaries)
+        for package in (state / "cache" / "archives").glob("*.deb"):
+            package.rename(folder / package.name)
+    elif binaries:
         shell.run(*apt_command, "download", *binaries, cwd=folder)
     if sources:
         shell.run(*apt_command, "source", "--download-only", *sources, cwd=folder)

@@ -53,8 +53,8 @@ class Rights:
 
     write: Sequence[str]
     read: Sequence[str]
-    # In Mosquitto's access list, what boards may do all users may do. These topics are taken from
-    # that again for a user that is not a board.
+    # In Mosquitto's access list, what a board may do with the topics of its own name, every user may
+    # do. These topics are taken from that again for a user that is not a board.
     denied: Sequence[str] = ()
 
     @classmethod
@@ -69,6 +69,17 @@ class Rights:
             return [f"{prefix}/{name}" for name in names.split()]
 
         return cls(write=topics(write), read=topics(read), denied=topics(denied))
+
+    def with_name(self, wanted: bool) -> Self:
+        """Return the rights to the topics that contain the user's name, %u, or to the others.
+
+        wanted: which of the two.
+        """
+
+        def chosen(topics: Sequence[str]) -> list[str]:
+            return [topic for topic in topics if ("%u" in topic) == wanted]
+
+        return type(self)(chosen(self.write), chosen(self.read), chosen(self.denied))
 
     def lines(self, keyword: str = "topic") -> str:
         """Return the rights as lines of Mosquitto's access list.

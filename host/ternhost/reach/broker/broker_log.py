@@ -1,7 +1,7 @@
 """Reads from Mosquitto's log which clients are connected, refused or lost.
 
-The lines are those of Mosquitto 2.0.11, and of later releases, which add an address or the id of a
-refused client.
+The lines are those of Mosquitto 2.0 and 2.1. Later releases of 2.0 add an address or the id of a
+refused client, and 2.1 has other words for some events.
 """
 
 import json
@@ -34,10 +34,15 @@ _LINE = re.compile(r"(?P<time>\d+): (?P<event>.*)")
 # Events of clients. `how` is the reason of a refusal or an ending, and `name` that of the client.
 _NEW_CONNECTION = re.compile(r"New connection from (?P<address>.+):(\d+) on port")
 _CONNECTED = re.compile(r"New client connected from (?P<address>.+):(\d+) as (?P<name>\S+) ")
-_TAKEN_OVER = re.compile(r"Client (?P<name>\S+) already connected")
+_TAKEN_OVER = re.compile(
+    r"Client (?P<name>\S+)(?: already connected| \[.*\] disconnected: session taken over)"
+)
 _FAILED = re.compile(r"Client connection from (?P<address>\S+) (?:denied|failed): (?P<how>.*)")
-_ENDED = re.compile(r"Client (?P<name>\S+)(?: [(\[](?P<address>[^)\]]*)[)\]])? (?P<how>.*)")
-_TLS_ERROR = re.compile(r"OpenSSL Error\[\d+\]: (?P<error>.*)")
+_ENDED = re.compile(
+    r"Client (?P<name>\S+)(?: [(\[](?P<address>[^)\]]*)[)\]])? "
+    r"(?P<how>(?:(?:been )?disconnected|closed its connection|has exceeded timeout).*)"
+)
+_TLS_ERROR = re.compile(r"OpenSSL Error[^\[]*\[\d+\]: (?P<error>.*)")
 _BOARD = re.compile(r"[0-9a-f]{8}")  # a name of a client
 
 

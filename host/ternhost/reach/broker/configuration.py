@@ -170,6 +170,7 @@ def _write_users(
         bridges += site.access_list(host.prefix, keys)
     users = BrokerUsers(
         passwords=_passwords(rights, all_sites, keys),
+        boards=[mqtt.name(device) for device in keys],
         rights={access.user: rights_of_user for access, rights_of_user in rights.items()},
         bridges=bridges,
     )

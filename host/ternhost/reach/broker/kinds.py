@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class BrokerUsers:
     """The users of a broker: the host, guests, the brokers of sites, and boards.
 
-    passwords: of all users, by name. rights: by name, the topics of the host and of guests; a board
-    has those of `access.board_rights`. bridges: the topics of the brokers of sites, as sections of
-    Mosquitto's access list, since only Mosquitto has bridges.
+    passwords: of all users, by name. boards: the names of the boards among them, which have the
+    rights of `access.board_rights`. rights: by name, the topics of the host and of guests. bridges:
+    the topics of the brokers of sites, as sections of Mosquitto's access list, since only Mosquitto
+    has bridges.
     """
 
     passwords: Mapping[str, str]
+    boards: Collection[str]
     rights: Mapping[str, Rights]
     bridges: str
 

@@ -21,7 +21,7 @@ from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.copies import RunningBroker, check_original
 from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
 from ternhost.reach.broker.kinds import KINDS
-from ternhost.reach.broker.mosquitto_files import LOG, PORT, listening, make_paths_relative
+from ternhost.reach.broker.mosquitto_files import LOG, PORT, listening, modernise
 from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
 from ternhost.reach.broker.sites import SITES, is_site
 
@@ -121,7 +121,7 @@ class Mosquitto(Closing):
             self._names = RunningBroker(self.directory, self.access)
         try:
             with storage_errors():
-                make_paths_relative(self.directory)
+                modernise(self.directory)
             self.start()
         except BaseException:
             self.close()

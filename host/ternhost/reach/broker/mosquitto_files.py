@@ -28,6 +28,8 @@ _OTHERS = 0o077  # the rights of the group and of others, in the mode of a file
 _SALT_BYTES = 12  # as in Mosquitto's own password files
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _TLS = re.compile(r"^(certfile|keyfile|tls_version) .*\n", re.MULTILINE)
+# It says what is the default. Mosquitto 2.1 warns of the option, and 3.0 will not know it.
+_OUTDATED = re.compile(r"^per_listener_settings false\n", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
 # The first line of a mosquitto.conf in which an earlier release of tern has written absolute paths,
 # and what stands there now.
@@ -108,13 +110,17 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
     write_file(directory / PASSWORDS, text.encode(), secret=True)
 
 
-def write_access_list(directory: Path, users: str, prefix: str) -> None:
+def write_access_list(directory: Path, users: str, boards: Iterable[str], prefix: str) -> None:
     """Write the access list of a broker, which says what topics each user may write and read.
 
-    users: the sections of all users that are not boards. prefix: the beginning of all topics of the
-    fleet. Raises OSError.
+    users: the sections of all users that are not boards. boards: the user name of each board.
+    prefix: the beginning of all topics of the fleet. Raises OSError.
     """
-    text = users + board_rights(prefix).lines("pattern")
+    rights = board_rights(prefix)
+    # A pattern is for topics with the name of the user in them: Mosquitto 2.1 warns of any other.
+    to_all_boards = rights.with_name(False).lines()
+    sections = [f"user {board}\n{to_all_boards}\n" for board in boards]
+    text = users + "".join(sections) + rights.with_name(True).lines("pattern")
     write_file(directory / ACCESS, text.encode(), secret=True)
 
 
@@ -175,23 +181,25 @@ def listening(directory: Path) -> tuple[str, int] | None:
     return address, int(port)
 
 
-def make_paths_relative(directory: Path) -> None:
-    """Make the paths in a mosquitto.conf relative that an earlier release of tern has written.
+def modernise(directory: Path) -> None:
+    """Change what an earlier release of tern has written into a mosquitto.conf and is wrong today.
 
-    Such paths are wrong once the directory was moved or copied. What users have written stays: only
+    Absolute paths, which are wrong once the directory was moved or copied, become relative. An
+    option that Mosquitto 3.0 will not know is removed. What users have written stays: only paths of
     tern's own files are changed, in the directory where they were when tern wrote the file. Raises
     OSError.
     """
     path = directory / CONFIG
     text = path.read_text()
+    new_text = _OUTDATED.sub("", text)
     match = _WRITTEN_FOR.search(text)
-    if match is None:
-        return
-    written_for = re.escape(match["directory"])
-    of_tern = re.compile(rf"^({_DIRECTIVES}) {written_for}/({_OWN_FILES})$", re.MULTILINE)
-    new_text = of_tern.sub(r"\1 ./\2", text)
-    new_text = new_text.replace(match.group(), _NOW_STARTED)
-    _rewrite(path, new_text)
+    if match is not None:
+        written_for = re.escape(match["directory"])
+        of_tern = re.compile(rf"^({_DIRECTIVES}) {written_for}/({_OWN_FILES})$", re.MULTILINE)
+        new_text = of_tern.sub(r"\1 ./\2", new_text)
+        new_text = new_text.replace(match.group(), _NOW_STARTED)
+    if new_text != text:
+        _rewrite(path, new_text)
 
 
 def update_memory(directory: Path, boards: int) -> None:

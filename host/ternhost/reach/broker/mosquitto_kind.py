@@ -43,11 +43,11 @@ class MosquittoKind(BrokerKind):
         for user, rights in users.rights.items():
             sections += f"user {user}\n{rights.lines()}\n"
         sections += users.bridges
-        mosquitto_files.write_access_list(directory, sections, access.prefix)
+        mosquitto_files.write_access_list(directory, sections, users.boards, access.prefix)
         mosquitto_files.write_password_file(directory, users.passwords.items())
 
     def update(self, directory: Path, boards: int) -> None:
-        mosquitto_files.make_paths_relative(directory)
+        mosquitto_files.modernise(directory)
         mosquitto_files.update_memory(directory, boards)
 
     def start_command(self, directory: str) -> str:

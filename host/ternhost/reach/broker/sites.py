@@ -386,7 +386,8 @@ def _write_broker(
 
         write_site_certificates(directory, site.names, central)
     mosquitto_files.write_password_file(directory, passwords)
-    mosquitto_files.write_access_list(directory, users="", prefix=access.prefix)  # boards alone
+    boards = [user for user, _password in passwords]
+    mosquitto_files.write_access_list(directory, users="", boards=boards, prefix=access.prefix)
     if (directory / CONFIG).exists():
         mosquitto_files.update_memory(directory, len(passwords))
         return
