@@ -40,6 +40,7 @@ from ternhost.cli import main
 from ternhost.errors import OK, TERMINATED, RefusedError, UsageError
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.reach.certificates import private_key
+from terntools.emulators.debian import NEXT
 
 PATIENCE = 60.0  # seconds: several tests at a time, on a busy machine
 ASK_AGAIN = 3.0  # seconds after which a question is taken to be lost
@@ -103,17 +104,17 @@ class Fleet:
         return errors
 
 
-@pytest.fixture(scope="module")
-def running_cluster(tmp_path_factory):
+@pytest.fixture(scope="module", params=["trixie", NEXT])
+def running_cluster(request, tmp_path_factory):
     with ExitStack() as stack:
         directory = tmp_path_factory.mktemp("nats")
-        yield Fleet(directory, stack, nodes=3, release="trixie")
+        yield Fleet(directory, stack, nodes=3, release=request.param)
     assert not [node for node in (directory / "nodes").iterdir() if running(node)]
 
 
 @pytest.fixture
 def cluster(running_cluster):
-    """A fleet with three servers of Debian 13."""
+    """A fleet with three servers of Debian 13, and of the release after it."""
     running_cluster.wait_until_ready()
     yield running_cluster
     running_cluster.may_answer.set()

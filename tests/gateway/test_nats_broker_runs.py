@@ -15,24 +15,28 @@ from ternhost.provision import keys
 from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.store.store import Store
+from terntools.emulators.debian import NEXT
 
 PATIENCE = 60.0  # s for a message that must come
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nats():
-    brokers.fetched("nats-server")
+@pytest.fixture(scope="module", params=["bookworm", NEXT])
+def release(request):
+    """The release of Debian that the servers are from: the oldest, or the newest."""
+    brokers.fetched("nats-server", request.param)
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, release):
     """The directory of a running cluster for the devices 1 to 3."""
     directory = tmp_path_factory.mktemp("cluster")
     with Store(directory / "store.sqlite") as store:
         keys.add(store, [1, 2, 3])
     words = "--for", "nats", "--port", free_port(), "--store", "store.sqlite"
     rig.tern("broker", "config", "my-cluster", *words, cwd=directory, code=0)
-    with cluster.Nodes(directory / "my-cluster", Access.load(directory / "my-cluster" / HOST)):
+    access = Access.load(directory / "my-cluster" / HOST)
+    with cluster.Nodes(directory / "my-cluster", access, release):
         yield directory / "my-cluster"
 
 

@@ -30,10 +30,11 @@ def client_at(access, node):
 class Nodes:
     """The running nodes of a cluster whose files `configure` has written; a context manager."""
 
-    def __init__(self, directory, access):
+    def __init__(self, directory, access, release="bookworm"):
+        """release: the one of Debian that the servers are from."""
         self.access = access
         self._directory = directory / nats_broker.NODES
-        self._program = brokers.fetch("nats-server") / "nats-server"
+        self._program = brokers.fetch("nats-server", release) / "nats-server"
         self.running = {}
 
     def start(self, host):
