@@ -111,11 +111,12 @@ class OnHost:
             assert event.error is None
             assert all(len(frame) <= wire.MAX_FRAME for frame in event.frames)
             received += len(event.frames)
-        while not self._link._hellos.empty():
-            frame = self._link._hellos.get()
-            received += 1
-            with suppress(frames.FrameError):
-                read_hello(frame)
+        while not self._link._signs.empty():
+            frame = self._link._signs.get()
+            if frame[:1] == bytes([wire.HELLO]):
+                received += 1
+                with suppress(frames.FrameError):
+                    read_hello(frame)
         assert received <= data.count(0)
         assert self._link.backlog() == 0
 

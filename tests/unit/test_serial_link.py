@@ -94,6 +94,11 @@ def link(peer, events, monkeypatch):
     link.close()
 
 
+def damaged(frame):
+    """A frame with another last byte."""
+    return frame[:-1] + bytes([frame[-1] ^ 1])
+
+
 def answering(peer, *answers):
     """Answer each HELLO_REQUEST by the next of `answers`, nonce -> bytes to write; the last one is
     repeated.
@@ -169,6 +174,35 @@ def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
     assert link.backlog() == 0
 
 
+def test_a_request_that_is_still_unread_counts_as_in_flight(peer, link):
+    """A host has sent two requests for a hello. The board answers the first one before it reads the
+    second one, which is then in its buffer. Only the rest of the buffer has room.
+    """
+    frame = bytes([wire.ROUND]) + b"x" * 600
+    first_nonce = link.ask_hello()
+    first_size = peer.wait_for(1)
+    link.ask_hello()
+    second_size = peer.wait_for(first_size + 1) - first_size
+    link.send(frame)
+    peer.read(first_size)
+    peer.send(hello(1, nonce=first_nonce))
+
+    assert peer.wait_for(wire.IN_FLIGHT) == wire.IN_FLIGHT
+    assert 0 < second_size < wire.IN_FLIGHT
+
+
+def test_credits_before_the_hello_make_no_room(peer, link):
+    """The board gives a credit when it has read the zeros before a request. Both sides begin to
+    count only with its hello.
+    """
+    link.ask_hello()
+    link.send(bytes([wire.ROUND]) + b"x" * 199)
+    peer.read(peer.wait_for(1))
+    peer.write(b"\x00")
+    time.sleep(0.3)  # more bytes would have arrived by then
+    assert peer.waiting() == 0
+
+
 # Hello
 
 
@@ -183,7 +217,7 @@ def test_a_hello_is_requested_until_it_arrives(peer, link, monkeypatch):
         lambda nonce: b"",  # silence
         lambda nonce: b"Traceback: noise\r\n\x00",
         lambda nonce: cobs(hello(1, nonce=nonce ^ 1)),  # of another question
-        lambda nonce: cobs(hello(1, nonce=nonce)[:-1] + b"\x00"),  # damaged
+        lambda nonce: cobs(damaged(hello(1, nonce=nonce))),
         lambda nonce: cobs(hello(7, 9, nonce=nonce, text="a; b; c")),
     )
     received = link.hello(60)
@@ -253,7 +287,7 @@ def test_unsolicited_hellos_are_not_kept(peer, link, events):
             peer.write(unasked)
         peer.send(end)
         assert events.get(timeout=60).frames == [end]  # all frames before it have been read
-        assert link._hellos.empty()
+        assert link._signs.empty()
 
     flood()
     answering(peer, lambda nonce: unasked + cobs(hello(1, 3, nonce=nonce)))
@@ -280,7 +314,9 @@ def test_a_hang_up_is_reported_once(peer, link, events):
 @pytest.mark.parametrize(("first", "clients"), [(1, 2**32 - 2), (2**32 - 2, 2), (1, 2**20 + 1)])
 def test_a_board_that_claims_impossible_clients_is_refused(monkeypatch, first, clients):
     hello = SimpleNamespace(first=first, clients=clients, budget=0)
-    link = SimpleNamespace(hello=lambda timeout: hello, close=lambda: None)
+    link = SimpleNamespace(
+        hello=lambda patience, most: hello, close=lambda: None, answer_seconds=0.0
+    )
     monkeypatch.setattr(board_module, "open_link", lambda port, events: link)
     with pytest.raises(DeviceError, match="clients from"):
         board_module.BoardOnPort("/dev/ttyACM0").open(None, 1)

@@ -7,18 +7,18 @@ Link in SCHEMES; pyserial opens any other port.
 
 from __future__ import annotations
 
-import math
 import queue
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, RefusedError
+from ternhost.reach.patience import AFTER_SIGN, GROWTH, HELLO_EVERY, MOST_WAIT, patience_for
 from ternhost.registry import Registry
 from ternhost.text import visible
 
@@ -38,7 +38,6 @@ class Received:
 
 
 Events = queue.SimpleQueue[Received]
-HELLO_EVERY = 0.5  # seconds between two HELLO_REQUESTs to a board that does not answer
 _NONCE = slice(1, 5)  # where the nonce is in a HELLO: behind the byte with its type
 _NONCE_BITS = 32
 
@@ -84,6 +83,11 @@ def read_hello(frame: bytes) -> host_frames.Hello:
     return hello
 
 
+def nonce_of(hello: bytes) -> int:
+    """Return the nonce of a HELLO, which is that of the request that it answers. Not checked."""
+    return int.from_bytes(hello[_NONCE], "little")
+
+
 def check_schema(name: str, hello: host_frames.Hello) -> None:
     """Raise RefusedError unless a board speaks the same version of the protocol as this host.
 
@@ -118,6 +122,13 @@ def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
     return drained
 
 
+def drain_now(items: queue.SimpleQueue[T]) -> None:
+    """Remove all items that are in a queue."""
+    with suppress(queue.Empty):
+        while True:
+            items.get_nowait()
+
+
 class Link(ABC):
     """A connection to one board.
 
@@ -135,9 +146,11 @@ class Link(ABC):
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None  # the error once the link is lost
-        # The HELLOs that have come while one was awaited; None says that the link is lost.
-        self._hellos: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        # What has come while a HELLO was awaited, and shows that the board reads what it is sent:
+        # HELLOs, errors, and credits (b""). None says that the link is lost.
+        self._signs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._awaits_hello = False  # otherwise a HELLO is dropped
+        self.answer_seconds = 0.0  # how long the board took for its last HELLO; 0 before the first
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
@@ -171,10 +184,15 @@ class Link(ABC):
             is_hello = bool(frame) and frame[0] == wire.HELLO
             if not is_hello:
                 answers.append(frame)
-            elif self._awaits_hello:
-                self._hellos.put(frame)
+            if self._awaits_hello and (is_hello or _is_error_of_board(frame)):
+                self._signs.put(frame)
         if answers:
             self._events.put(Received(self, answers))
+
+    def heard_credit(self) -> None:
+        """Note that the board has read what it was sent, so that `hello` waits for its answer."""
+        if self._awaits_hello:
+            self._signs.put(b"")
 
     def lose(self, why: str) -> None:
         """Note that the board can no longer be reached, and tell all who wait for it.
@@ -185,52 +203,101 @@ class Link(ABC):
             return
         hint = f"check its cable and power; {self.AFTER_LOSS}"
         self._lost = DeviceError(f"the board on {self.name} is gone: {why}", hint)
-        self._hellos.put(None)
+        self._signs.put(None)
         self._events.put(Received(self, [], self._lost))
 
-    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
+    def hello(self, patience: float = 5.0, most: float = MOST_WAIT) -> host_frames.Hello:
         """Ask the board for its HELLO, the message in which it describes itself, and return it.
 
-        The request is repeated until the HELLO comes. A program with a slot may answer a request
-        only after the next one was sent; that counts, too. Raises DeviceError if no HELLO has come
-        after `timeout` seconds, and RefusedError if the board speaks another version of the
-        protocol.
-        """
-        # The attempts are counted instead of the time: otherwise a host that was suspended meanwhile
-        # would give up a board that answers.
-        attempts = math.ceil(timeout / HELLO_EVERY)
-        nonces: set[bytes] = set()
-        for _ in range(attempts):
-            self._awaits_hello = True
-            nonces.add(self.ask_hello().to_bytes(_NONCE_BITS // 8, "little"))
-            reply = self._wait_for_hello(nonces, min(timeout, HELLO_EVERY))
-            try:
-                hello = read_hello(reply)
-            except frames.FrameError:
-                continue
-            check_schema(self.name, hello)
-            return hello
-        hint = "check that it is the right port, and that the board runs tern "
-        hint += "(press its reset button)"
-        raise DeviceError(f"no tern device answers on {self.name}", hint)
+        The request is repeated after longer and longer pauses, since a board that is just starting
+        does not hear it. The HELLO may answer any of these requests.
 
-    def _wait_for_hello(self, nonces: Collection[bytes], timeout: float) -> bytes:
-        """Wait for the HELLO that answers a request; return b"" if it does not come in time.
-
-        nonces: the numbers in the requests, which their answers repeat. timeout: seconds to wait.
-        Raises DeviceError if the link is lost.
+        patience: seconds in which the board must say HELLO, or show by another sign that it reads
+        what it is sent. After a sign, it has time until the end of its slot, however long that is.
+        most: seconds in all. Raises DeviceError if no HELLO comes in time, and RefusedError if the
+        board speaks another version of the protocol.
         """
-        end = time.monotonic() + timeout
+        self._awaits_hello = True
         try:
-            while True:  # even after the end, for replies that are in the queue already
-                seconds_left = max(0.0, end - time.monotonic())
-                reply = self._hellos.get(timeout=seconds_left)
-                if reply is None:  # the link is lost
-                    assert self._lost is not None
-                    raise self._lost
-                if reply[_NONCE] in nonces:  # else it answers an earlier call
-                    return reply
-        except queue.Empty:
-            return b""
+            limit = patience_for(self.answer_seconds, patience)
+            hello = self._ask_until_hello(min(limit, most), most)
         finally:
             self._awaits_hello = False
+            drain_now(self._signs)
+        if hello is None:
+            hint = "check that it is the right port, and that the board runs tern "
+            hint += "(press its reset button)"
+            raise DeviceError(f"no tern device answers on {self.name}", hint)
+        check_schema(self.name, hello)
+        return hello
+
+    def _ask_until_hello(self, limit: float, most: float) -> host_frames.Hello | None:
+        """Send requests until a HELLO answers one of them; return None if that takes too long.
+
+        limit: seconds to wait, if nothing shows that the board reads. most: seconds in all. Raises
+        DeviceError if the link is lost.
+        """
+        asked: dict[int, float] = {}  # when each request was sent, by its nonce
+        pause = patience_for(self.answer_seconds, HELLO_EVERY)
+        # The pauses are added up instead of looking at a clock: otherwise a host that was suspended
+        # meanwhile would give up a board that answers.
+        waited = 0.0
+        has_read_request = False  # then a further request would only cost the board another slot
+        while waited < limit:
+            if not has_read_request:
+                now = time.monotonic()
+                asked[self.ask_hello()] = now
+            pause = min(pause, limit - waited)
+            for sign in self._signs_within(pause):
+                hello = _valid_hello(sign)
+                if hello is not None and nonce_of(sign) in asked:
+                    self.answer_seconds = time.monotonic() - asked[nonce_of(sign)]
+                    return hello
+                is_credit = not sign
+                if hello is None and not is_credit:  # an error: the request may have been damaged
+                    has_read_request = False
+                elif is_credit:
+                    has_read_request = True
+                limit = min(most, waited + pause + AFTER_SIGN)
+            waited += pause
+            pause *= GROWTH
+        return None
+
+    def _signs_within(self, seconds: float) -> Iterator[bytes]:
+        """Yield the signs of the board that come within some seconds, or are there already.
+
+        Raises DeviceError if the link is lost.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            seconds_left = end - time.monotonic()
+            try:
+                sign = self._signs.get(timeout=max(0.0, seconds_left))
+            except queue.Empty:
+                return
+            if sign is None:  # the link is lost
+                assert self._lost is not None
+                raise self._lost
+            yield sign
+            if seconds_left < -seconds:  # a port that never falls silent
+                return
+
+
+def _valid_hello(frame: bytes) -> host_frames.Hello | None:
+    """Decode a HELLO; return None for another frame, and for one that is damaged."""
+    try:
+        return read_hello(frame)
+    except frames.FrameError:
+        return None
+
+
+def _is_error_of_board(frame: bytes) -> bool:
+    """Return whether a frame is an ERROR in which a board names none of its devices.
+
+    With it, a board answers what it could not read.
+    """
+    try:
+        device, _round, _code, _detail = host_frames.decode_error(frame, b"")
+    except frames.FrameError:
+        return False
+    return bool(device == wire.BOARD)

@@ -14,6 +14,7 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.reach.links import open_link
+from ternhost.reach.patience import patience_for
 from ternhost.reach.ports import names
 from ternhost.terminal import confirm
 from ternhost.text import counted
@@ -22,6 +23,7 @@ from terntools.boards import devices, hiding, modules, mpy, self_check
 from terntools.boards.program import COLUMNS, Program, of_options
 from terntools.boards.repl import FileProgress, Repl
 from terntools.boards.self_check import MiscompiledError
+from terntools.boards.slot import slot_of
 from terntools.terminal import Bar
 
 LIBRARY = "/lib/tern"
@@ -29,7 +31,8 @@ MAIN = "/main.py"
 PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
 FIRST_SECONDS = 3.0  # of a program, in which it shows whether it starts
-HELLO_WAIT = 20.0  # seconds until a board that was started says hello
+HELLO_WAIT = 20.0  # seconds until a board that was started says hello, if it has no slot
+_SECONDS_TO_FAIL = 5.0  # in which a program that does not answer shows an exception
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
 _PROCESSORS = (
@@ -450,15 +453,18 @@ def confirm_renaming(changes: Changes) -> None:
     confirm(f"rename {paths} on the board, so that the library in /lib is not hidden")
 
 
-def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
+def wait_for_hello(
+    port: str, slot: float = 0.0, patience: float | None = None
+) -> host_frames.Hello:
     """Wait until a board that was just started answers, and return its HELLO frame.
 
-    timeout: seconds, by default HELLO_WAIT. Raises DeviceError if it does not answer in time, and
-    RefusedError if it uses another version of the protocol.
+    slot: that of the board, in seconds. patience: seconds that a board without a slot gets for a
+    first sign that it reads, by default HELLO_WAIT. Raises DeviceError if the board does not answer
+    in time, and RefusedError if it uses another version of the protocol.
     """
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
-            return link.hello(timeout or HELLO_WAIT)
+            return link.hello(patience_for(slot, patience or HELLO_WAIT))
     except DeviceError as error:
         reason = _reason_of_silence(port)
         text = f"the files are on the board, but no tern answers on {port}{reason}"
@@ -468,18 +474,28 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 def _reason_of_silence(port: str) -> str:
     """Return why a board's program does not answer, as the end of a message.
 
-    For that, main.py is started at the prompt. The result is "" if it does not end by an exception,
-    or if the board has no prompt.
+    For that the board is started once more. The result is "" if the program does not end by an
+    exception then, or if the board has no prompt.
     """
     try:
         with Repl(port, visits=True) as repl:
-            _, traceback = repl.execute("import main", timeout=5.0)
+            repl.start_main()
+            lines = traceback_in(repl.listen(_SECONDS_TO_FAIL))
     except TernError:
         return ""
-    lines = traceback.strip().splitlines()
     if not lines:
         return ""
     return f": main.py ends with {lines[-1]}"
+
+
+def traceback_in(output: str) -> list[str]:
+    """Return the lines of the traceback with which a program has ended; none if there is none.
+
+    output: what a board has printed since it was started.
+    """
+    _, _, after_head = output.partition("Traceback (most recent call last):")
+    traceback, _, _ = after_head.partition("\nMicroPython v")  # which greets at the prompt
+    return traceback.strip("\r\n").splitlines()
 
 
 def add_parser(subparsers: Any) -> None:
@@ -528,6 +544,7 @@ def run_deploy(
         if changes.move and not renames_without_asking:
             confirm_renaming(changes)
         install(repl, machine, changes, bar.update)
+        slot = slot_of(repl)
         repl.start_main()
         if program:
             output = repl.listen(FIRST_SECONDS)
@@ -547,7 +564,7 @@ def run_deploy(
         summary["modules"] = list(program.modules)
         summary["missing"] = list(program.missing)
     else:
-        hello = wait_for_hello(port)
+        hello = wait_for_hello(port, slot)
         summary["hello"] = hello.text
         summary["clients"] = hello.clients
         summary["heap_free"] = hello.heap
@@ -559,11 +576,9 @@ def _require_running(program: Program, port: str, output: str) -> None:
 
     The message quotes the last four lines of the traceback.
     """
-    _, traceback_head, after_crash = output.partition("Traceback (most recent call last):")
-    if not traceback_head:
+    traceback_lines = traceback_in(output)
+    if not traceback_lines:
         return
-    traceback, _, _ = after_crash.partition("\nMicroPython v")  # which greets at the prompt
-    traceback_lines = traceback.strip("\r\n").split("\r\n")
     last_lines = "\n  ".join(traceback_lines[-4:])
     raise TernError(
         f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n"

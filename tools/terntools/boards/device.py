@@ -21,6 +21,7 @@ from ternhost.text import counted
 from terntools.boards import devices
 
 _ANSWERS = 5  # whose times are measured
+_ENOUGH_MS = 5000  # of measuring, after which it ends: a board with a slot may be slow
 _ENTROPY = {
     wire.FAILED: "failed",
     wire.CTR_DRBG: "CTR_DRBG AES-256",
@@ -80,7 +81,7 @@ def info(port: str) -> dict[str, Any]:
 
 
 def _answer_times(link: Any) -> dict[str, Any]:
-    """Measure how long a board takes to answer, `_ANSWERS` times.
+    """Measure how long a board takes to answer, `_ANSWERS` times, or fewer times if it is slow.
 
     link: to the board, which has answered before, so that it is not starting any more. Returns the
     statistics for JSON, in milliseconds. Raises DeviceError if it falls silent.
@@ -90,6 +91,8 @@ def _answer_times(link: Any) -> dict[str, Any]:
         start = time.perf_counter()
         link.hello()
         milliseconds.append(1000 * (time.perf_counter() - start))
+        if sum(milliseconds) > _ENOUGH_MS:
+            break
     return {
         "n": len(milliseconds),
         "median": median(milliseconds),

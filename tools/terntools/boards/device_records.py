@@ -11,10 +11,12 @@ from ternhost.datasets import own
 from ternhost.errors import OK, DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.provision.boards import Rows
+from ternhost.reach.patience import MOST_WAIT
 from ternhost.reach.ports import names
 from ternhost.text import counted
 from terntools.boards import deploy, devices, records
 from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.slot import slot_of
 from terntools.terminal import Bar
 
 _ABOUT_FILES = """\
@@ -115,7 +117,7 @@ def handle(
     if rows is not None:
         # A program may not start with the new records. Whether it does can only be checked if it
         # answers now; it may be starting still, so it gets its time.
-        answered_before = devices.identify(port, deploy.HELLO_WAIT).tern is not None
+        answered_before = devices.identify(port, deploy.HELLO_WAIT, MOST_WAIT).tern is not None
 
     with records.opened(port) as repl:
         only_removes = clear and output is None
@@ -130,8 +132,9 @@ def handle(
             last_segment = 0 if clear else before.last
             files = records.segments(rows, last_segment)
             deploy.apply(repl, deploy.Changes(files, ()), progress)
+        slot = slot_of(repl)
     if answered_before and rows is not None:
-        _require_answer(port, rows)
+        _require_answer(port, slot, rows)
     return RecordsDone(port, before, clear, added=0 if rows is None else len(rows))
 
 
@@ -188,13 +191,13 @@ def _check_width(repl: Repl, rows: Rows, board_records: records.BoardRecords) ->
     )
 
 
-def _require_answer(port: str, rows: Rows) -> None:
+def _require_answer(port: str, slot: float, rows: Rows) -> None:
     """Raise DeviceError if the board does not answer with the new records.
 
-    rows: the new records, to which its program must fit.
+    slot: that of the board, in seconds. rows: the new records, to which its program must fit.
     """
     try:
-        deploy.wait_for_hello(port)
+        deploy.wait_for_hello(port, slot)
     except DeviceError as error:
         hint = (
             f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes "

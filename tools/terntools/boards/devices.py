@@ -117,15 +117,17 @@ class Identity:
     tern: str | None  # the version of tern, if it runs
 
 
+_PATIENCE = 3.0  # seconds in which a board shows a sign that tern runs on it
+_MOST_WAIT = 10.0  # seconds until it has said hello
 _NOTHING = Identity(None, None, None)
 
 
-def identify(port: str, patience: float = 1.5) -> Identity:
+def identify(port: str, patience: float = _PATIENCE, most: float = _MOST_WAIT) -> Identity:
     """Ask the board on `port` for its identity, without interrupting its program.
 
     MicroPython's prompt prints its version at Ctrl-B, and a running tern answers a hello. Whatever
-    else is on the port says nothing that is understood here. patience: seconds to wait for the
-    hello. Raises DeviceError and UsageError.
+    else is on the port says nothing that is understood here. patience, most: seconds to wait for
+    the hello, as of `Link.hello`. Raises DeviceError and UsageError.
     """
     banner = _BANNER.search(_answer_to_ctrl_b(port))
     if banner:
@@ -134,7 +136,7 @@ def identify(port: str, patience: float = 1.5) -> Identity:
         return Identity(board.strip(), version, None)
     with closing(open_link(port, SimpleQueue())) as link:
         try:
-            text = link.hello(patience).text or ""
+            text = link.hello(patience, most).text or ""
         except RefusedError:
             return Identity(None, None, "another wire schema")
         except DeviceError:

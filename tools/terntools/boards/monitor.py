@@ -24,6 +24,7 @@ from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import DeviceError
 from ternhost.reach.absence import describe as describe_absence
 from ternhost.reach.links import hello_request, read_hello
+from ternhost.reach.patience import GROWTH
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import PORT_ERRORS, open_port
 from ternhost.store.boards import hello_fields
@@ -40,6 +41,7 @@ _NAMES = {
 }
 _WINDOW = 10.0  # seconds over which rates are taken
 STATUS = 5.0  # seconds between two lines with the state
+_MOST_PAUSE = 30.0  # seconds between two requests to a board that does not answer
 _TURN = 0.02  # seconds that bytes of the host may wait
 _ABOUT_LINES = f"""\
 Each frame gets a line, and the state one every {STATUS:g} seconds; with --quiet only the state."""
@@ -190,6 +192,8 @@ class Monitor:
         self._board.timeout = 0  # reads do not wait
         self._every = hello_every
         self._asked = 0.0  # when the monitor last asked for a HELLO
+        self._pause = hello_every  # seconds until it asks again
+        self._hellos = -1  # that had come when it last asked
 
         # The side of the host: one end of a pseudoterminal is read and written here, and the host
         # opens the other one by its name. While nobody has it open, reads here fail.
@@ -220,9 +224,8 @@ class Monitor:
                 self._shown = time.monotonic()
                 self._show(f"= {self.state.text(self._shown)}")
             has_host = self._take_from_host()
-            if not has_host and time.monotonic() - self._asked > self._every:
-                self._asked = time.monotonic()
-                self.ask_hello()
+            if not has_host and time.monotonic() - self._asked > self._pause:
+                self._ask_again()
 
     def _take_from_board(self) -> None:
         """Pass the board's bytes on to the port of the host, and decode them."""
@@ -255,6 +258,21 @@ class Monitor:
             raise DeviceError(
                 f"the board on {self.state.port} is gone", hint="check its cable"
             ) from error
+
+    def _ask_again(self) -> None:
+        """Ask the board for a HELLO. If it has not answered the last request, it gets more time.
+
+        A board with a slot may need it, and each request costs the board a slot.
+        """
+        self._asked = time.monotonic()
+        hellos = self.state.frames[_NAMES[wire.HELLO]]
+        has_answered = hellos > self._hellos
+        self._hellos = hellos
+        if has_answered:
+            self._pause = self._every
+        else:
+            self._pause = min(GROWTH * self._pause, _MOST_PAUSE)
+        self.ask_hello()
 
     def ask_hello(self) -> None:
         """Ask the board for a HELLO, unless the request happens to have bytes that end a program.

@@ -69,7 +69,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     if member.link_name != "serial":  # its port is silent from now on
         summary["heard"] = heard
         return summary
-    hello = deploy.wait_for_hello(port)
+    hello = deploy.wait_for_hello(port, member.settings.slot / 1000)
     summary["hello"] = hello.text
     summary |= devices.budget(hello)
     summary["budget"] = devices.budget_text(hello)

@@ -28,7 +28,8 @@ from tern.tcp import Connection, client_context
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.files import read_object
 from ternhost.reach.absence import refuses, require_at_port
-from ternhost.reach.links import Received, drain, hello_request
+from ternhost.reach.links import Received, drain
+from ternhost.reach.patience import patience_for
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
 from ternhost.store.store import Store
@@ -412,12 +413,16 @@ class _Passage:
         seconds. Raises DeviceError after a long silence.
         """
         now = time.monotonic()
-        if self._question and now - self._question.sent_at > _AGAIN:
+        if self._question and now - self._question.sent_at > self._patience(_AGAIN):
             self._send(self._question.frame)
         silence = now - self._heard
-        if silence > _SILENT:
+        if silence > self._patience(_SILENT):
             raise DeviceError(f"board {self._name} does not answer", hint="press its reset button")
-        if silence > _QUIET and now - self._checked > _QUIET:
+        quiet = self._patience(_QUIET)
+        if silence > quiet and now - self._checked > quiet:
             self._checked = now
-            _, request = hello_request()
-            self._link.send(request)
+            self._link.ask_hello()
+
+    def _patience(self, least: float) -> float:
+        """Return how many seconds to wait for the board. least: if it answers at once."""
+        return patience_for(self._link.answer_seconds, least)

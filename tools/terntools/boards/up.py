@@ -271,14 +271,16 @@ def bring_up(
         with Store(store, beside=True) as opened:
             provision.apply(repl, plan.membership, member, opened, flash_options.progress)
         heard = provision_command.start(repl, member, store)
-    answers_at_port = member.link_name == "serial"  # with another link, its port is silent now
+    hello = None
+    if member.link_name == "serial":  # with another link, its port is silent now
+        hello = deploy.wait_for_hello(port, member.settings.slot / 1000)
     return Up(
         port=port,
         device=member.device,
         flashed=was_flashed,
         deployed=tuple(plan.library.write),
         provisioned=tuple(plan.membership.write),
-        hello=deploy.wait_for_hello(port) if answers_at_port else None,
+        hello=hello,
         heard=heard,
     )
 

@@ -20,6 +20,7 @@ from tern.links.mqtt import name as board_name
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Received, open_link
+from ternhost.reach.patience import patience_for
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.link import MqttLink
@@ -28,6 +29,7 @@ GREETING = 3.0  # seconds in which the broker lists the boards
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
 # least bytes that a board writes and verifies for each UPDATE once it has the whole package
 WORK = 128
+_GREET_PATIENCE = 0.5  # seconds in which a board says HELLO that has restarted, if it has no slot
 POLL = 1.0  # seconds between two questions while a board restarts
 LAST = (
     wire.CONFIRMED,
@@ -176,6 +178,7 @@ class PortPost:
         self._heard: deque[bytes] = deque()
         self._link = open_link(port, self._events)
         self._first = require_at_port(port, self._link.hello()).first or 0
+        self._patience = patience_for(self._link.answer_seconds, _GREET_PATIENCE)
 
     async def __aenter__(self) -> Self:
         return self
@@ -222,7 +225,7 @@ class PortPost:
         Such a board has restarted; both sides then count the bytes that it may be sent from 0.
         """
         with suppress(DeviceError, RefusedError):
-            await asyncio.to_thread(self._link.hello, 0.5)
+            await asyncio.to_thread(self._link.hello, self._patience, self._patience)
 
     async def _open_again(self, give_up_at: float) -> None:
         """Open the port again, which disappears when a board restarts.

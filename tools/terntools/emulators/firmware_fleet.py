@@ -24,6 +24,7 @@ from terntools.emulators.process import EmulatedMachine
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
 _AT_ONCE = 2  # boards that start at the same time
+_START_SECONDS = 60.0  # in which a board shows a first sign that it runs, even on a busy computer
 # Pairs of a kind of board and a version of mpy-cross whose code was found to be right there, by
 # this process.
 _tried: set[tuple[str, str]] = set()
@@ -129,7 +130,7 @@ class FirmwareFleet:
             board = self._boot(directory)
             position = self._directories.index(directory)
             self._boards[position] = board  # so that it is closed even if it does not answer
-        deploy.wait_for_hello(board.url)
+        _wait_for_hello(board, directory)
 
     def _close(self) -> None:
         while self._boards:
@@ -150,6 +151,16 @@ def _provisioned(directory: Path) -> dict[str, bytes]:
         if path.exists():
             files[f"/{name}"] = path.read_bytes()
     return files
+
+
+def _wait_for_hello(board: EmulatedMachine, directory: Path) -> None:
+    """Wait until a board that was just started answers. Raises DeviceError."""
+    slot = 0.0
+    fleet_file = directory / storage.FLEET
+    if fleet_file.exists():
+        _key, _pause, slot_ms, *_rest = storage.read_fleet(str(fleet_file))
+        slot = slot_ms / 1000
+    deploy.wait_for_hello(board.url, slot, max(_START_SECONDS, deploy.HELLO_WAIT))
 
 
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:

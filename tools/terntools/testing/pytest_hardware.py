@@ -16,6 +16,7 @@ from tern import host_frames
 from ternhost.errors import TernError
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
+from terntools.boards.slot import slot_of
 from terntools.emulators import catalogue
 from terntools.testing import board_program, device_tests, hardware_map
 from terntools.testing.hardware import MappedBoard
@@ -49,9 +50,9 @@ class Dut:
 
         Raises DeviceError if there is none.
         """
-        with self.repl():  # at the end the board starts anew
-            pass
-        return deploy.wait_for_hello(self.port)
+        with self.repl() as repl:  # at the end the board starts anew
+            slot = slot_of(repl)
+        return deploy.wait_for_hello(self.port, slot)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,11 +9,15 @@ from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, TernError
 from ternhost.reach.absence import require_at_port
 from ternhost.reach.links import Events, Link, open_link
+from ternhost.reach.patience import MOST_WAIT, patience_for
 from ternhost.reach.ports.open_requests import OpenRequests
 from ternhost.store.boards import hello_fields
 
 _REOPEN_EVERY = 2.0  # seconds between two attempts to open a port again
-_REOPEN_TIMEOUT = 1.0  # seconds in which the HELLO must come then
+# Seconds in which the HELLO must come then; a board with a slot has more.
+_REOPEN_PATIENCE = 1.0
+# If a HELLO took so many seconds, the board has a slot, or was just starting.
+_SLOW_ANSWER = 0.4
 _MOST_CLIENTS = 1 << 20  # the most devices that a board may claim to have
 _TICK = 0.05  # seconds between two looks whether all bytes were sent
 
@@ -33,6 +37,7 @@ class BoardOnPort:
         self.error: DeviceError | None = None  # why it is gone
         self.opened = 0.0  # when its port was opened, or an attempt was made to do that
         self._opening: threading.Thread | None = None  # this attempt
+        self.answer_seconds = 0.0  # how long the board takes for a HELLO, and so for other answers
 
         # The open round.
         self.requests = OpenRequests()
@@ -48,18 +53,21 @@ class BoardOnPort:
 
     def begin(self, devices: Iterable[int], now: float) -> None:
         """Begin a round in which these devices of the board are to be asked."""
-        self.requests = OpenRequests(devices, now)
+        self.requests = OpenRequests(devices, now, self.answer_seconds)
         self.given_up = []
 
-    def open(self, events: Events, timeout: float) -> host_frames.Hello:
+    def open(self, events: Events, patience: float, most: float = MOST_WAIT) -> host_frames.Hello:
         """Open the port, ask the board for its HELLO, and return it. Raises DeviceError.
 
         With the HELLO, the board says which devices are on it. events: the queue that gets the
-        board's frames from now on. timeout: in how many seconds the HELLO must come.
+        board's frames from now on. patience, most: as of `Link.hello`.
         """
         link = open_link(self.port, events)
         try:
-            hello = link.hello(timeout)
+            hello = link.hello(patience, most)
+            if link.answer_seconds > _SLOW_ANSWER:
+                # The board may have been starting. Now that it runs, its slot is all that it needs.
+                hello = link.hello(patience, most)
             first = hello.first or 0
             count = hello.clients or 0
             clients = range(first, first + count)
@@ -70,6 +78,7 @@ class BoardOnPort:
         self.clients = clients
         self.hello = hello_fields(hello)
         self.error = None
+        self.answer_seconds = link.answer_seconds
         # The link comes last: as soon as it is there, another thread may use the board.
         self.link = link
         return hello
@@ -107,8 +116,9 @@ class BoardOnPort:
 
     def _try_to_open(self, events: Events) -> None:
         """Open the port, or remember why that has failed."""
+        patience = patience_for(self.answer_seconds, _REOPEN_PATIENCE)
         try:
-            self.open(events, _REOPEN_TIMEOUT)
+            self.open(events, patience, most=patience)
         except DeviceError as error:
             self.error = error
 
@@ -172,7 +182,7 @@ class BoardOnPort:
             time.sleep(_TICK)
         seconds_left = end - time.monotonic()
         try:
-            self.link.hello(max(_REOPEN_TIMEOUT, seconds_left))
+            self.link.hello(max(_REOPEN_PATIENCE, seconds_left))
         except TernError as error:
             return error
         self.model_may_be_lost = False

@@ -24,6 +24,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import BoardBudget, Driver, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Link, drain
+from ternhost.reach.patience import patience_for
 from ternhost.reach.ports.board import BoardOnPort
 from ternhost.reach.sightings import Sighting, Sightings
 from ternhost.reach.stored_rounds import DriverOptions, StoredRounds
@@ -34,7 +35,7 @@ from ternhost.text import counted
 # All times are in seconds.
 _CHECK_EVERY = 0.5  # between two checks of the processes of emulated boards
 _TICK = 0.05  # to wait for frames
-_HELLO_TIMEOUT = 20.0  # for the first HELLO of a board, which may have just started
+_HELLO_PATIENCE = 20.0  # for a first sign of a board, which may have just started
 _MODEL_TIMEOUT = 10.0  # to wait at the end until all boards have received the model
 
 
@@ -106,7 +107,7 @@ class BoardsDriver(Driver):
         self.boards = [BoardOnPort(port) for port in self._fleet.ports]
         for board in self.boards:
             try:
-                board.open(self._events, _HELLO_TIMEOUT)
+                board.open(self._events, _HELLO_PATIENCE)
             except DeviceError:
                 self._raise_failed()  # raises instead if the fleet knows a better reason
                 raise
@@ -369,10 +370,11 @@ class BoardsDriver(Driver):
 
         number: the number of the round. now: the time by the monotonic clock.
         """
-        is_too_silent = now - board.heard > self.terms.silence
+        longest_silence = patience_for(board.answer_seconds, self.terms.silence)
+        is_too_silent = now - board.heard > longest_silence
         # A board may be silent while one of its devices must wait before it may report.
         if is_too_silent and not board.requests.some_wait:
-            text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
+            text = f"the board on {board.port} has been silent for {longest_silence:.3g} s"
             silent = DeviceError(
                 text, hint="check its power; 'tern board info BOARD' shows whether it answers"
             )

@@ -17,7 +17,8 @@ from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.links import Events, Link, hello_request
+from ternhost.reach.links import Events, Link, hello_request, nonce_of
+from ternhost.reach.patience import MOST_WAIT, patience_for
 from ternhost.reach.ports.names import no_port
 
 try:
@@ -36,8 +37,12 @@ _LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is cl
 _PAUSE = 0.05  # seconds of silence after which the answer has ended
 _CHUNK = 4096  # bytes to read at a time
 # If bytes wait, and no credit has come for so many seconds, then credits were lost, because the
-# board was reset or bytes were damaged. The host and the board then begin to count anew.
+# board was reset or bytes were damaged. The host and the board then begin to count anew. A board
+# with a slot gets the time of its slot in addition.
 _STALL = 2.0
+# So many requests for a HELLO are remembered until they are answered.
+_MOST_REQUESTS = 64
+_MOST_UNREAD = 2 * wire.IN_FLIGHT  # bytes of earlier programs that a board may still read
 
 
 class SerialLink(Link):
@@ -63,6 +68,13 @@ class SerialLink(Link):
         self._credit = wire.CREDIT  # how many bytes a credit stands for
         self._in_flight = 0  # bytes written that the board has not read yet, as far as is known
         self._last_credit = 0.0  # when the last credit came, by the monotonic clock
+        self._written = 0  # bytes written since the port was opened
+        self._credits = 0  # credits that have come since then
+        # The requests for a HELLO that are not answered yet, in their order: how many bytes had been
+        # written at the end of each, by its nonce.
+        self._requests: dict[int, int] = {}
+        # Until one of them is answered, nobody knows how much the board has read.
+        self._counts_anew = False
 
         self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
         self._thread.start()
@@ -112,6 +124,7 @@ class SerialLink(Link):
         except PORT_ERRORS as error:
             self.lose(_reason(error))
             return False
+        self._written += len(data)
         return True
 
     def ask_hello(self) -> int:
@@ -125,13 +138,19 @@ class SerialLink(Link):
         frame that was sent in part is given up. Nothing else is sent until the HELLO comes. The
         caller holds the lock.
         """
-        nonce, request = _safe_hello_request()
+        # So many zeros that the board gives a credit as soon as it begins to read the request.
+        zeros = wire.AT_ONCE if self._in_flight else wire.CREDIT
+        nonce, request = _safe_hello_request(zeros)
         if self._within_frame and self._waiting:
             # Drop the rest of that frame. The zeros at the beginning of the request end it.
             end_of_frame = self._waiting.index(0)
             del self._waiting[: end_of_frame + 1]
         self._within_frame = False
         self._write(request)
+        self._requests[nonce] = self._written
+        if len(self._requests) > _MOST_REQUESTS:
+            del self._requests[next(iter(self._requests))]
+        self._counts_anew = True
         self._in_flight = wire.IN_FLIGHT  # as if the board had no room
         self._last_credit = time.monotonic()
         return nonce
@@ -151,7 +170,8 @@ class SerialLink(Link):
                     self._take(receiver, data)
                 with self._lock:
                     seconds_without_credit = time.monotonic() - self._last_credit
-                    if self._waiting and seconds_without_credit > _STALL:
+                    stall = patience_for(self.answer_seconds, _STALL)
+                    if self._waiting and seconds_without_credit > stall:
                         self._start_anew()
         except PORT_ERRORS as error:
             with self._lock:
@@ -172,17 +192,48 @@ class SerialLink(Link):
             while size != frames.MORE:  # until there is no further complete frame
                 is_credit = size == 0
                 if is_credit:
-                    still_in_flight = self._in_flight - self._credit
-                    self._grant(still_in_flight)
+                    self._take_credit()
                 else:
                     # A damaged frame has a size below 0, and is passed on as an empty one.
                     frame = bytes(receiver.frame[: max(size, 0)])
                     received.append(frame)
                     is_hello = bool(frame) and frame[0] == wire.HELLO
-                    if is_hello:  # from here on both sides count from zero
-                        self._grant(0)
+                    if is_hello:
+                        self._count_from(frame)
                 size = receiver.next()
         self.heard(received)
+
+    def _take_credit(self) -> None:
+        """Note that the board has read `_credit` more bytes. The caller holds the lock."""
+        self._credits += 1
+        if not self._counts_anew:
+            self._grant(self._in_flight - self._credit)
+            return
+        # A board gives a credit only for what was sent to it, here or by an earlier program. More
+        # of them are zeros of another device.
+        bytes_for_credits = self._credits * self._credit
+        if bytes_for_credits <= self._written + _MOST_UNREAD:
+            self.heard_credit()
+
+    def _count_from(self, hello: bytes) -> None:
+        """Count anew the bytes in flight, as the board does with this HELLO.
+
+        A board sends a HELLO before it reads what follows the request. So what was written after the
+        request is in flight. The caller holds the lock.
+        """
+        nonce = nonce_of(hello)
+        if nonce in self._requests:
+            in_flight = self._written - self._requests[nonce]
+            for earlier in list(self._requests):  # they are answered in their order, or were lost
+                del self._requests[earlier]
+                if earlier == nonce:
+                    break
+        elif self._counts_anew:  # an answer to an earlier program: the requests are still unread
+            return
+        else:  # an answer to a frame other than a request, after which nothing was sent
+            in_flight = 0
+        self._counts_anew = False
+        self._grant(in_flight)
 
     def _grant(self, in_flight: int) -> None:
         """Note how many written bytes the board has not read yet, and write more.
@@ -199,24 +250,26 @@ class SerialLink(Link):
             self._waiting.clear()
             super().lose(why)
 
-    def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        hello = super().hello(timeout)
+    def hello(self, patience: float = 5.0, most: float = MOST_WAIT) -> host_frames.Hello:
+        hello = super().hello(patience, most)
         self._credit = hello.credit or wire.CREDIT  # bytes
         return hello
 
 
-def _safe_hello_request() -> tuple[int, bytes]:
+def _safe_hello_request(zeros: int) -> tuple[int, bytes]:
     """Encode a HELLO_REQUEST that does not stop a board which is just starting.
 
     Until tern runs on the board, MicroPython's console reads the bytes, so none of them may be a
-    control character of the console. The request begins with AT_ONCE zeros, which end a frame that
-    was sent in part. Return the nonce of the request, and the bytes to write.
+    control character of the console. The request begins with zeros, which end a frame that was sent
+    in part. Return the nonce of the request, and the bytes to write.
+
+    zeros: how many; at least wire.AT_ONCE.
     """
     while True:  # with another nonce each time
         nonce, request = hello_request()
-        encoded = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
-        body = memoryview(encoded)[wire.AT_ONCE :]
-        size = wire.AT_ONCE + frames.cobs_encode(request, len(request), body)
+        encoded = bytearray(zeros + frames.cobs_size(len(request)))
+        body = memoryview(encoded)[zeros:]
+        size = zeros + frames.cobs_encode(request, len(request), body)
         has_control_character = any(byte in encoded for byte in _CONTROL)
         if not has_control_character:
             return nonce, bytes(encoded[:size])

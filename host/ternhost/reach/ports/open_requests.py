@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from tern import wire
+from ternhost.reach.patience import patience_for
 
 # The most requests that a board gets before it has answered one of them. They are enough for it to
 # have something to do while the host writes its answers into the database.
 UNDER_WAY = 16
 MAX_TRIES = 12  # the most requests to one device in a round
-# After so many seconds of silence, a board is asked again. The time doubles up to the maximum.
+# After so many seconds of silence, a board is asked again. The time doubles up to the maximum. For a
+# board with a slot, both are longer.
 PATIENCE = 1.0
 MAX_PATIENCE = 8.0
 
@@ -21,8 +23,14 @@ MAX_PATIENCE = 8.0
 class OpenRequests:
     """The devices of a board that are still to answer, and the requests to them."""
 
-    def __init__(self, devices: Iterable[int] = (), now: float = 0.0) -> None:
-        """Begin a round at a board. devices: those to ask. now: the present time, in seconds."""
+    def __init__(
+        self, devices: Iterable[int] = (), now: float = 0.0, answer_seconds: float = 0.0
+    ) -> None:
+        """Begin a round at a board.
+
+        devices: those to ask. now: the present time, in seconds. answer_seconds: how long the board
+        takes for an answer, because of its slot; 0 if that is not known.
+        """
         # Each device that is still to answer is in one of the next three.
         self._to_ask = deque(devices)
         # For devices that were asked, the number of the latest request: 1, 2, 3, ... at this board.
@@ -35,7 +43,9 @@ class OpenRequests:
 
         # Silence of the board.
         self.heard = now  # when it was heard last
-        self._patience = PATIENCE
+        self._least_patience = patience_for(answer_seconds, PATIENCE)
+        self._most_patience = patience_for(answer_seconds, MAX_PATIENCE)
+        self._patience = self._least_patience
         self._asked_again = now  # when a request was repeated because of silence
 
     @property
@@ -56,7 +66,7 @@ class OpenRequests:
     def hear(self, now: float) -> None:
         """Note that something has come from the board."""
         self.heard = now
-        self._patience = PATIENCE
+        self._patience = self._least_patience
 
     def feed(self, ask: Callable[[int], None]) -> list[int]:
         """Ask devices until the board has as many open requests as it may have.
@@ -140,7 +150,7 @@ class OpenRequests:
         silence = now - max(self.heard, self._asked_again)
         if self._under_way and silence > self._patience:
             self._asked_again = now
-            self._patience = min(2 * self._patience, MAX_PATIENCE)
+            self._patience = min(2 * self._patience, self._most_patience)
             oldest = next(iter(self._under_way))
             del self._under_way[oldest]
             self._to_ask.appendleft(oldest)
