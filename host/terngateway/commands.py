@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import threading
 import time
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from terngateway.bound import Bound
 from terngateway.site_fleet import SiteFleet, opened
+from ternhost import long_running
 from ternhost import options as fields
-from ternhost.command import add_command, add_group, add_option, print_result
+from ternhost.command import add_command, add_group, add_option, print_event, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.long_running import ServiceNeeds
+from ternhost.reach import fleet
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted, visible
 
@@ -76,6 +80,7 @@ def _add_server(actions: Any) -> None:
     server = add_command(actions, "server", summary, example, run_server, _JSON_LINES)
     text = "directory from 'tern gateway init', or of a node in it"
     server.add_argument("directory", metavar="DIR", help=text)
+    long_running.add_options(server, lambda _args: ServiceNeeds(programs=("nats-server",)))
 
 
 def _add_run(actions: Any) -> None:
@@ -89,6 +94,14 @@ def _add_run(actions: Any) -> None:
     text = "directory of the site, from 'tern gateway init'"
     run.add_argument("directory", metavar="DIR", help=text)
     fields.add_arguments(run, SiteFleet)
+    long_running.add_options(run, _service_needs)
+
+
+def _service_needs(args: argparse.Namespace) -> ServiceNeeds:
+    """Return what `tern gateway run` needs as a service."""
+    runs = SiteFleet.of(Path(args.directory), fields.given(args, SiteFleet))
+    kind = fleet.parse(runs.fleet)
+    return ServiceNeeds(ports=kind.word == "port", uses_broker=kind.broker_directory)
 
 
 def _add_status(actions: Any) -> None:
@@ -186,13 +199,17 @@ def run_server(args: argparse.Namespace) -> int:
 
     with heeding_interrupts(), NatsServer(node_of(args.directory)) as server:
         last_condition = None
+        long_running.started(args)
         try:
             while True:
                 condition = server.condition
                 if condition != last_condition:
                     last_condition = condition
                     text = condition or "the NATS server runs"
-                    print_result({"condition": condition}, text, args.json)
+                    level = logging.WARNING if condition else logging.INFO
+                    print_event({"condition": condition}, text, args.json, level)
+                    if not condition:
+                        long_running.ready(args)
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
@@ -209,9 +226,15 @@ def run_run(args: argparse.Namespace) -> int:
     site = GatewaySite.load(args.directory)
     directory = Path(args.directory)
 
-    def report(message: str, event: str = "note") -> None:
-        """Print a message, as text or as JSON."""
-        print_result({"event": event, "message": message}, visible(message), args.json)
+    def report(message: str, event: str, level: int = logging.INFO) -> None:
+        """Log a message and, with --json, print it as an event."""
+        long_running.started(args)
+        text = visible(message)
+        print_event({"event": event, "message": message}, text, args.json, level)
+
+    def warn(message: str) -> None:
+        """Report a warning."""
+        report(message, "note", logging.WARNING)
 
     def report_connection(state: str) -> None:
         """Print how the connection to the server is."""
@@ -222,6 +245,7 @@ def run_run(args: argparse.Namespace) -> int:
         devices = gateway.ready()
         if devices is None:
             return
+        long_running.ready(args)
         hosts = ", ".join(site.hosts)
         text = f"{site.name}: {counted(devices, 'device')}; the server is {hosts} port {site.port}"
         bound = Bound.of_site(directory)
@@ -233,13 +257,13 @@ def run_run(args: argparse.Namespace) -> int:
     try:
         with (
             heeding_interrupts(),
-            opened(directory, site_fleet, report) as gateway,
+            opened(directory, site_fleet, warn) as gateway,
             serve_site(directory, gateway.handle, report_connection),
         ):
             threading.Thread(target=report_when_ready, daemon=True).start()
             gateway.run()
     except KeyboardInterrupt:
-        report("stopped; the next start resumes an open round")
+        report("stopped; the next start resumes an open round", "note")
     return OK
 
 

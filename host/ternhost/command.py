@@ -2,17 +2,16 @@
 
 import argparse
 import json
+import logging
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TextIO
 
+from ternhost import log
 from ternhost.text import fitting, visible
 from ternhost.words import HELP
-
-_PRINTING = threading.RLock()
 
 JSON_OBJECT = "print one JSON object"
 JSON_LINES = "print one JSON object per line: events, then the result"
@@ -144,16 +143,33 @@ def help_hint(prog: str) -> str:
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print a command's result: `result` as one JSON object, or `text` for people."""
+    """Print a command's result: `result` as one JSON object, or `text` for people.
+
+    Where the log of the command is in JSON, the text is a message of the log.
+    """
     if as_json:
         print_line(json.dumps(result))
+    elif log.is_json():
+        log.say(logging.INFO, text)
     else:
         print_line(fitting(visible(text, lines=True), sys.stdout))
 
 
+def print_event(
+    event: dict[str, Any], message: str, as_json: bool, level: int = logging.INFO
+) -> None:
+    """Log what happens in a command that runs until it is stopped.
+
+    With --json, also print `event` as one JSON object. level: of `logging`.
+    """
+    log.say(level, message, **event)
+    if as_json:
+        print_line(json.dumps(event))
+
+
 def warn(message: str) -> None:
-    """Print a message of several lines for people on standard error at once."""
-    print_line(f"tern: {visible(message, lines=True)}", sys.stderr)
+    """Log a warning for people, which may have several lines."""
+    log.say(logging.WARNING, message)
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
@@ -161,5 +177,5 @@ def print_line(line: str, stream: TextIO | None = None) -> None:
 
     Several threads may print.
     """
-    with _PRINTING:
+    with log.PRINTING:
         print(line, file=stream or sys.stdout, flush=True)

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from ternhost import errors, extras
+from ternhost import errors, extras, log, long_running
 from ternhost.cli import everywhere, plugins, project
 from ternhost.cli.everywhere import Everywhere
 from ternhost.cli.tree import COMMANDS, build_parser
 from ternhost.command import help_hint, print_line
 from ternhost.errors import TernError, UsageError
 from ternhost.options import flag
-from ternhost.text import PLAIN, fitting
+from ternhost.text import PLAIN
 
 _NOTHING_THERE = "check the path: nothing is there"
 _OTHER_PATH = "name another path"
@@ -52,15 +52,11 @@ _DEFAULT_ERRORS = ("strict", "surrogateescape", "backslashreplace")
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
-    """Print an error on standard error and, with --json, as an object on standard output.
+    """Log an error and, with --json, print it as an object on standard output.
 
     code: the exit code, which is returned. hint: how to put the error right.
     """
-    text = fitting(f"tern: {message}", sys.stderr)
-    if hint:  # it is not broken into lines, so that its command can be copied
-        text += f"\n  {hint}"
-    with contextlib.suppress(OSError):  # a closed pipe or a full disk
-        print_line(text, sys.stderr)
+    log.error(message, hint, code)
     if as_json:
         with contextlib.suppress(OSError):
             print_line(json.dumps({"error": message, "hint": hint, "exit_code": code}))
@@ -90,6 +86,7 @@ def _run(options: Everywhere) -> int:
         args.from_project = project.apply(project.load(Path()), parser, options.words)
         args = parser.parse_args(options.words, args)
         _require_values(args, options.words)
+        long_running.begin(args)
         return int(args.func(args))
     except argparse.ArgumentError as error:
         # It is about the making of the parser: argparse reports wrong arguments by `Parser.error`.
@@ -160,6 +157,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
+    with log.printed():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
+    """Do as `main` says, while the messages of the command are printed."""
     as_json = everywhere.JSON in arguments
     previous_handler = None
     with contextlib.suppress(ValueError):  # only the main thread may set a signal handler

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ternhost import log, long_running
 from ternhost import options as fields
 from ternhost.cli import running
 from ternhost.cli.running import PlaceOptions
@@ -17,7 +19,9 @@ from ternhost.command import JSON_LINES, add_command, add_option, print_line, pr
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, settings_in_words
 from ternhost.learn.schedule import Schedule, Terms
+from ternhost.long_running import LogOptions, ServiceNeeds
 from ternhost.options import option
+from ternhost.reach import fleet
 from ternhost.run import observer as observing
 from ternhost.run import result as results
 from ternhost.run.options import classes_of_run, names_of_run
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
 HEADING = "Learn"
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
-_DIVIDING = {"by", "time", "held_out"}  # options that divide a table among devices and judges
+# Options that few served fleets need: they divide a table among devices and judges, or judge.
+_ABOUT_RECORDS = {"by", "time", "held_out", "threshold"}
 _PLANNED = ("reports", "group", "clients")  # options that only runs have which end by themselves
 # A served run goes on with each start of `tern serve`. These options may be others each time.
 _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_run()
@@ -59,11 +64,12 @@ def add_parser(subparsers: Any) -> None:
         tern serve fedavg --fleet mqtt:my-broker --rounds 10 --json"""
     parser = add_command(subparsers, "serve", summary, example, run, JSON_LINES)
     parser.set_defaults(learner=None)
-    shared = (Schedule, *classes_of_run(), PlaceOptions, _Watching)
+    long_running.may_be_service(parser, _service_needs)
+    shared = (Schedule, *classes_of_run(), PlaceOptions, _Watching, LogOptions)
     running.add_pages_of_learners(
         parser, ALGORITHMS, shared, "fedsgd", leave_out=_PLANNED, own_page=False
     )
-    rare = running.names_of_rare_options() | _DIVIDING
+    rare = running.names_of_rare_options() | _ABOUT_RECORDS
     running.add_run_options(
         parser, ALGORITHMS, shared, fleet=None, leave_out=_PLANNED, elsewhere=rare
     )
@@ -80,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
     # Those who get each status of the run.
     observers = _observers(args)
-    watcher = _watcher(args)
+    talk = _Talk(args.json)
+    watcher = talk.watcher()
     for observer in observers:
         watcher = watcher.also(observer.update)
 
@@ -93,11 +100,13 @@ def run(args: argparse.Namespace) -> int:
         anew=place.anew,
         named=running.named(args).keys() - _OF_EACH_START,
     )
+    talk.run = active_run.files.name
     with (
         _stopped_by_signals(active_run),
         active_run,
         observing.observed(active_run, observers, watcher.warn),
     ):
+        long_running.ready(args)
         result = active_run.run()
 
     result["event"] = "result"
@@ -182,38 +191,88 @@ def _print_json() -> Callable[[Status], None]:
     return show
 
 
-def _watcher(args: argparse.Namespace) -> Watcher:
-    """Return the functions that a run calls, which print its statuses, warnings and notes.
+class _Talk:
+    """What `tern serve` says while it runs: a log and, with --json, events on standard output."""
 
-    Statuses are printed as JSON for --json, otherwise as a line for each round. With --quiet alone
-    nothing is printed.
-    """
+    def __init__(self, as_json: bool) -> None:
+        """Say nothing yet. as_json: with --json."""
+        self.run: str | None = None  # the name of the run, once it is known
+        self._round: int | None = None  # that goes on, or the last one
+        self._as_json = as_json
+        self._print_status = _print_json()
 
-    def print_note(message: str) -> None:
-        """Print a note or a warning of the run."""
-        print_result({"event": "note", "message": message}, message, args.json)
+    def watcher(self) -> Watcher:
+        """Return the functions that a run calls with its statuses, warnings and notes."""
+        return Watcher(status=self._show, warn=self._warn, note=self._note)
 
-    if args.json:
-        return Watcher(status=_print_json(), warn=print_note, note=print_note)
-    if args.quiet:
-        return Watcher()
-    return Watcher(status=_print_line, warn=print_note, note=print_note)
+    def _show(self, status: Status) -> None:
+        """Say how far the run is: the log gets a line for each round that has ended."""
+        self._round = status.round
+        if self._as_json:
+            self._print_status(status)
+        if status.event != END:
+            return
+        log.say(
+            logging.INFO,
+            _in_words(status),
+            event=END,
+            run=self.run,
+            round=status.round,
+            number=status.number,
+            asked=status.asked,
+            reports=status.reports,
+            refusals=status.refusals,
+            ended=status.ended,
+            boards=status.boards,
+            figures=dict(status.figures),
+            chosen=dict(status.chosen),
+        )
+
+    def _warn(self, message: str) -> None:
+        """Say a warning of the run."""
+        self._say(logging.WARNING, message)
+
+    def _note(self, message: str) -> None:
+        """Say another message of the run."""
+        self._say(logging.INFO, message)
+
+    def _say(self, level: int, message: str) -> None:
+        """Log a message and, with --json, print it as an event."""
+        log.say(level, message, event="note", run=self.run, round=self._round)
+        if self._as_json:
+            print_line(json.dumps({"event": "note", "message": message}))
 
 
-def _print_line(status: Status) -> None:
-    """Print a line about a round that has ended. Other statuses print nothing."""
-    if status.event != END:
-        return
-    fleet = ""
+def _in_words(status: Status) -> str:
+    """Return a line about a round that has ended."""
+    fleet_words = ""
     if status.boards is not None:
-        fleet += f"; {counted(status.boards, 'board')}"
+        fleet_words += f"; {counted(status.boards, 'board')}"
     if status.asleep:
-        fleet += f", {status.asleep} asleep"
+        fleet_words += f", {status.asleep} asleep"
     if status.strangers:
-        fleet += f", {status.strangers} of another version (tern board deploy)"
+        fleet_words += f", {status.strangers} of another version (tern board deploy)"
 
     # The fields of a status have the names that the history of a run uses.
     entry = {**vars(status), **status.figures}
     label = of_rounds(status.round, status.rounds)
-    round_words = describe_round(entry, label, status.figures, fleet)
-    print_line("; ".join([round_words, *settings_in_words(status.chosen)]))
+    round_words = describe_round(entry, label, status.figures, fleet_words)
+    return "; ".join([round_words, *settings_in_words(status.chosen)])
+
+
+def _service_needs(args: argparse.Namespace) -> ServiceNeeds:
+    """Return what this `tern serve` needs as a service.
+
+    Raises UsageError for options with which each restart would begin another run.
+    """
+    if not args.fleet:
+        raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
+    if args.anew:
+        text = "with --anew, the service would begin another run whenever it starts"
+        raise UsageError(text, hint="run 'tern serve --anew' once by hand, and leave it out here")
+    kind = fleet.parse(args.fleet)
+    tern_makes_devices = kind.provisions or kind.simulated
+    if tern_makes_devices and not args.store:
+        text = f"without --store, a service of {args.fleet} would begin another run at each start"
+        raise UsageError(text, hint="name a file that stays, such as --store fleet.sqlite")
+    return ServiceNeeds(ports=kind.word == "port", uses_broker=kind.broker_directory)

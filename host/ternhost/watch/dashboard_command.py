@@ -4,9 +4,10 @@ import argparse
 import os
 from typing import Any
 
-from ternhost import extras
+from ternhost import extras, long_running
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
+from ternhost.long_running import ServiceNeeds
 
 HEADING = "Look"  # of tern --help
 
@@ -29,6 +30,7 @@ def add_parser(subparsers: object) -> None:
         "port to listen on, on this machine alone (default: 8642, or a free one)",
         type=int,
     )
+    long_running.add_options(parser, lambda _args: ServiceNeeds())
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
             """Print where the page is, once it can be opened."""
             result = {"url": url, "store": str(path)}
             print_result(result, f"{path} is shown on {url} until Ctrl-C", args.json)
+            long_running.ready(args)
 
         server.serve(listener, add_page, print_address)
     return OK

@@ -27,6 +27,7 @@ from tern.mqtt import Session
 from tern.tcp import Connection, client_context
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.files import read_object
+from ternhost.log import Message
 from ternhost.reach.absence import refuses, require_at_port
 from ternhost.reach.links import Received, drain
 from ternhost.reach.patience import patience_for
@@ -227,7 +228,7 @@ class Relay:
         """Pass a sentence about the state on to the user, unless it repeats the last one."""
         if text != self._state:
             self._state = text
-            self._tell(f"{self.port}: {text}")
+            self._tell(Message(f"{self.port}: {text}", board=self.port))
 
     def _run(self) -> None:
         """Relay until the relay is closed; after an error, tell it and begin again."""

@@ -2,10 +2,13 @@
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
+from ternhost import long_running
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK
+from ternhost.long_running import ServiceNeeds
 from ternhost.reach.ports import names
 from ternhost.terminal import heeding_interrupts
 from terntools.boards.relay import Relay, passwords_of
@@ -24,6 +27,12 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "relay", summary, example, _run)
     parser.add_argument("boards", metavar="BOARD[,BOARD...]", help=names.NAMES)
     add_option(parser, "--broker DIR", required=True)
+    long_running.add_options(parser, _service_needs)
+
+
+def _service_needs(args: argparse.Namespace) -> ServiceNeeds:
+    """Return what `tern relay` needs as a service."""
+    return ServiceNeeds(ports=True, uses_broker=Path(args.broker))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -46,6 +55,7 @@ def _run(args: argparse.Namespace) -> int:
             text += "Ctrl-C ends it"
             result = {"ports": boards, "host": access.host, "port": access.port}
             print_result(result, text, args.json)
+            long_running.ready(args)
             while True:
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ternhost import long_running
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
+from ternhost.long_running import ServiceNeeds
 from ternhost.provision.keys import parse_range
 from ternhost.reach.addresses import HERE, listening_address
 from ternhost.reach.broker import configuration, for_boards, guests
@@ -16,6 +18,7 @@ from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
+from ternhost.reach.broker.mosquitto_lines import MosquittoLines
 from ternhost.reach.broker.sites import SITES, BrokerSite, is_site, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
@@ -48,6 +51,12 @@ def add_parser(subparsers: Any) -> None:
     )
     run = add_command(actions, "run", summary, "tern broker run my-broker", run_run)
     run.add_argument("directory", metavar="DIR", help=_DIRECTORY)
+    long_running.add_options(run, _service_needs)
+
+
+def _service_needs(args: argparse.Namespace) -> ServiceNeeds:
+    """Return what `tern broker run` needs as a service."""
+    return ServiceNeeds(programs=("mosquitto",), runs_broker=Path(args.directory))
 
 
 def _add_config(actions: Any) -> None:
@@ -318,15 +327,18 @@ def run_run(args: argparse.Namespace) -> int:
     passwords = Path(args.directory) / PASSWORDS
     loaded_version = passwords.stat().st_mtime_ns
     text = f"the broker listens at {access.host} port {access.port}"
-    with heeding_interrupts(), Mosquitto(args.directory) as running:
+    own_lines = MosquittoLines(Path(args.directory))
+    with heeding_interrupts(), own_lines, Mosquitto(args.directory) as running:
         if _devices(access) is not None:  # a site does not have the keys
             text += f"; keys are in {access.store}"
         text += "; Ctrl-C ends it"
         try:
             print_result(_result(args.directory, access), text, args.json)
             running.keep(warn)  # restarts it if it fails
+            long_running.ready(args)
             while True:
                 time.sleep(_CHECK_EVERY)
+                own_lines.pass_on()
                 version = passwords.stat().st_mtime_ns
                 if version != loaded_version:
                     loaded_version = version

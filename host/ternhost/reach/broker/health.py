@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ternhost.log import Message
 from ternhost.reach import absence
 from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.presence import BoardHello
@@ -90,7 +91,8 @@ class FleetHealth:
     def _warn_of_boards(self, boards: Boards, change: str) -> None:
         for board in boards:
             if not board.wake_interval:
-                self._fleet.warn(f"board {board.name} is {change}")
+                message = Message(f"board {board.name} is {change}", board=board.name)
+                self._fleet.warn(message)
 
     def _note_hello(self, board: BoardOnBroker, now: float) -> None:
         """Note that a board has connected or disconnected.
@@ -120,7 +122,8 @@ class FleetHealth:
         host_was_there = fields.get("absent_seconds", 0) < host_seconds
         answers_key = bool(hello.answered_epoch)
         if fields.get("absent") and host_was_there and not answers_key:
-            self._fleet.warn(f"board {board.name} {absence.describe(fields)}")
+            message = Message(f"board {board.name} {absence.describe(fields)}", board=board.name)
+            self._fleet.warn(message)
 
     def _note_sighting(
         self, board: BoardOnBroker, hello: Mapping[str, Any], retained: bool = False

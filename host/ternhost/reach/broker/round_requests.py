@@ -15,6 +15,7 @@ from itertools import islice
 
 from tern.links import mqtt
 from ternhost.count.rounds import Refusal
+from ternhost.log import Message
 from ternhost.reach.broker.postponed import PostponedDevices
 from ternhost.reach.broker.roster import BoardOnBroker
 from ternhost.reach.broker.state import FleetState
@@ -347,7 +348,7 @@ class RoundRequests:
         """
         board.left_out = False
         if board.name:
-            self._fleet.warn(f"board {board.name} is back")
+            self._fleet.warn(Message(f"board {board.name} is back", board=board.name))
         board.round.unanswered = board.round.given_up
         board.round.given_up = set()
         if not self.announced:

@@ -21,6 +21,7 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
+from ternhost.log import Message
 from ternhost.reach.driver import BoardBudget, Driver, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Link, drain
@@ -409,7 +410,8 @@ class BoardsDriver(Driver):
         board.left_out = False
         self._note_sightings(board)
         self._send_model(board)
-        self.rounds.warn(f"the board on {board.port} is back")
+        text = f"the board on {board.port} is back"
+        self.rounds.warn(Message(text, board=board.port))
         return True
 
     def _raise_failed(self) -> None:
