@@ -23,6 +23,7 @@ CORE = ("tern", "ternhost", "terntools")  # no package beside it knows another o
 # floors only.
 HOST_FLOORS = (
     {"__main__"},
+    {"service"},
     {"cli"},
     {"backup", "demo", "watch"},
     {"api"},
@@ -38,6 +39,7 @@ HOST_FLOORS = (
     {"datasets"},
     {"vectorised"},
     {"extensions"},
+    {"long_running"},
     {
         "cache",
         "command",
@@ -48,7 +50,7 @@ HOST_FLOORS = (
         "registry",
         "terminal",
     },
-    {"files"},
+    {"files", "log"},
     {"errors"},
     {"text", "words"},
 )

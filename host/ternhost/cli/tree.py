@@ -44,6 +44,7 @@ _OWN = {
     "dashboard": "ternhost.watch.dashboard_command",
     "privacy": "ternhost.cli.privacy",
     "demo": "ternhost.cli.demo",
+    "service": "ternhost.service.commands",
     "data": "ternhost.cli.data:DATA",
     "config": "ternhost.cli.config",
     "cache": "ternhost.cli.cache",

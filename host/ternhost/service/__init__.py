@@ -1,0 +1,1 @@
+"""Runs a command of tern as a service of systemd."""
