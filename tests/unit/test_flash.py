@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import struct
 from pathlib import Path
 
@@ -287,6 +288,43 @@ def volume(tmp_path):
     folder.mkdir()
     (folder / "INFO_UF2.TXT").write_text("UF2 Bootloader\nBoard-ID: RPI-RP2\n")
     return folder
+
+
+ESCAPES = (("\\", "\\134"), (" ", "\\040"), ("\t", "\\011"), ("\n", "\\012"), ("#", "\\043"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RPI-RP2",
+        "jörg",
+        "with space",
+        "你好",
+        "tab\tx",
+        "line\nend",
+        "carriage\rreturn",
+        "back\\slash",
+        "\\040",  # a folder whose name looks like an escaped space
+        "user#1/RPI-RP2",
+        "no break\u00a0space",
+        "\udcff",  # a byte that is no UTF-8
+        "a/b c/ü",
+    ],
+)
+def test_a_volume_is_found_whatever_the_name_of_its_folder(tmp_path, monkeypatch, name):
+    """The kernel escapes some characters in its table of mounts, and writes others as they are."""
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    (folder / "INFO_UF2.TXT").write_text("UF2 Bootloader\nBoard-ID: RPI-RP2\n")
+    written = str(folder)
+    for character, escape in ESCAPES:
+        written = written.replace(character, escape)
+    table = tmp_path / "mounts"
+    table.write_bytes(os.fsencode(f"sysfs /sys sysfs rw 0 0\n/dev/sdb1 {written} vfat rw 0 0\n"))
+    monkeypatch.setattr(usb, "MOUNTS", table)
+
+    assert volumes.find_volumes() == [folder]
+    assert volumes.volume_chip(folder) == "RP2040"
 
 
 @pytest.fixture

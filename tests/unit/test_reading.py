@@ -130,6 +130,71 @@ def test_a_word_in_the_first_line_of_numbers_is_a_wrong_cell_and_no_name(refusal
     assert "line 1, column x1: 'x'" in refusal("1,x\n1,0\n1,1\n", "x1").message
 
 
+MANY_ROWS = "blue,no\nred,yes\n" * 5
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        ("?,na,walk", "0.1,0.2,rest\n0.3,0.1,run\n"),  # values are missing
+        ("inf,-inf,walk", "0.1,0.2,rest\n0.3,0.1,run\n"),
+        ("red,maybe", MANY_ROWS),  # red comes again
+        ("0.5,0.5,²", "0.1,0.2,³\n"),
+        ("١,walk", "٢,walk\n"),
+    ],
+)
+def test_a_first_record_is_not_taken_for_names(read, first, rows):
+    table = read(f"{first}\n{rows}")
+    assert not table.has_header
+    assert table.cells[-1][0] == first.split(",")[-1]
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        ("colour,answer", MANY_ROWS),  # records would hardly bring two new words
+        ("day,what", "mon,walk\ntue,rest\n"),  # a usual name
+        ("when,what", "2024-01-01,walk\n2024-01-02,rest\n"),  # words above digits
+        ("RI,Na,Mg", "1.5,13.6,4.5\n1.5,13.9,3.6\n"),  # NA is sodium here
+        ("time,note", "1,walk\n2,rest\ntime,note\n" + "3,walk\n" * 20),  # two tables in one file
+    ],
+)
+def test_names_of_columns_are_recognised(read, first, rows):
+    assert list(read(f"{first}\n{rows}").columns) == first.split(",")
+
+
+OPEN = [
+    "red,yes\nblue,no\ngreen,maybe\n",
+    "ann\nbob\ncarl\n",
+    "error,rest\n20.5,rest\n21,walk\n",  # rest is a word of the records
+]
+
+
+@pytest.mark.parametrize("content", OPEN)
+def test_a_first_row_that_may_be_a_record_or_names_is_refused(refusal, content):
+    assert "line 1" in str(refusal(content))
+
+
+@pytest.mark.parametrize("content", OPEN)
+def test_a_comment_mark_makes_the_first_row_the_names(read, content):
+    table = read(f"#{content}")
+    assert list(table.columns) == content.split("\n")[0].split(",")
+    assert len(table) == 2
+
+
+@pytest.mark.parametrize("content", OPEN)
+def test_a_comment_with_names_makes_the_first_row_a_record(read, content):
+    names = ["a", "b"][: content.split("\n")[0].count(",") + 1]
+    table = read(f"# {','.join(names)}\n{content}")
+    assert list(table.columns) == names
+    assert len(table) == 3
+
+
+def test_names_that_are_known_are_recognised(read):
+    table = read("colour,answer\nblue,no\ngreen,yes\n", names=["answer", "colour"])
+    assert (table.columns, len(table)) == (("colour", "answer"), 2)
+
+
 def test_the_caller_can_say_that_the_first_row_names_nothing(read):
     table = read("a,b\n1,2\n", header=False)
     assert table.texts("x0") == ["a", "1"]

@@ -15,6 +15,7 @@ from itertools import compress
 import numpy as np
 
 from tern.wire import MAX_DIMENSION
+from ternhost.datasets import usual_names
 from ternhost.datasets.base import Floats, are_whole
 from ternhost.datasets.columns import Categorical, Column, Numeric, normal, ordered
 from ternhost.datasets.missing_marks import marks_of, numbers_if_all_are
@@ -28,39 +29,6 @@ from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import counted
 
-_LABEL_NAMES = {
-    "label",
-    "class",
-    "class_code",
-    "target",
-    "y",
-    "outcome",
-    "activity",
-    "species",
-    "diagnosis",
-}
-_DEVICE_NAMES = {
-    "device",
-    "board",
-    "node",
-    "sensor",
-    "station",
-    "site",
-    "home",
-    "house",
-    "household",
-    "room",
-    "user",
-    "person",
-    "subject",
-    "participant",
-    "patient",
-    "owner",
-    "client",
-    "member",
-}
-_TIME_NAMES = {"t", "time", "timestamp", "date", "datetime", "date_time", "day", "ts"}
-_ID_NAMES = {"id", "index", "row", "no", "nr", "number", "uuid", "unnamed:_0"}
 _MOST_CATEGORIES = 30
 _FEW = 10  # so many texts are categories, also if each of them occurs once
 _MOST_CLASSES = 20  # of whole numbers that are a label
@@ -216,21 +184,16 @@ def _has_complete_rows(draft: _Draft) -> bool:
 # Devices, time and the label
 
 
-def _key(name: str) -> str:
-    """Return the name of a column as it is compared with usual ones."""
-    return re.sub(r"\W+", "_", name.casefold()).strip("_")
-
-
 def _find_device_and_time(draft: _Draft) -> None:
     """Find the columns that say which device a record belongs to, and when it was made."""
     table = draft.table
     for name in table.columns:
         if name == draft.label:
             continue
-        words = set(_key(name).split("_"))
+        words = set(usual_names.plain(name).split("_"))
         distinct = len(set(table.texts(name)))
         repeats = 1 < distinct <= len(table) / 2
-        if not draft.device and words & _DEVICE_NAMES and repeats:
+        if not draft.device and words & usual_names.DEVICES and repeats:
             draft.device = name
             draft.reasons[name] = _IS_DEVICE
         elif _is_time(draft, name):
@@ -242,7 +205,7 @@ def _is_time(draft: _Draft, name: str) -> bool:
     """Return whether a column seems to be a time: by its cells, or by its name and its order."""
     if look_like_times(draft.table.texts(name)):
         return True
-    return _key(name) in _TIME_NAMES and _mostly_rises(draft, name)
+    return usual_names.plain(name) in usual_names.TIMES and _mostly_rises(draft, name)
 
 
 def _mostly_rises(draft: _Draft, name: str) -> bool:
@@ -257,7 +220,7 @@ def _mostly_rises(draft: _Draft, name: str) -> bool:
 def _guessed_label(draft: _Draft) -> str:
     """Return the column that has the name of a label, else the last one that can be one."""
     names = [name for name in draft.table.columns if name not in draft.reasons]
-    usual = [name for name in names if _key(name) in _LABEL_NAMES]
+    usual = [name for name in names if usual_names.plain(name) in usual_names.LABELS]
     candidates = [*reversed(usual), *reversed(names)]
     if not draft.table.has_header:
         candidates = [*_unnamed_classes(draft, names), *candidates]
@@ -376,7 +339,7 @@ def _reason_against(name: str, texts: Sequence[str], *, is_label: bool) -> str:
         return _IS_CONSTANT
     if len(distinct) == 1:
         return f"it is {text_of(texts[0])} in every record"
-    has_name_of_id = _key(name).split("_")[-1] in _ID_NAMES
+    has_name_of_id = usual_names.plain(name).split("_")[-1] in usual_names.IDS
     are_ids = has_name_of_id and len(distinct) == len(texts)
     if not is_label and (are_ids or _count_up(texts)):
         return _IS_NUMBER

@@ -221,7 +221,9 @@ def versions(path: str | Path) -> tuple[object, ...]:
 @lru_cache(maxsize=4)
 def _load(file: Path, selection: Selection, _versions: object) -> OwnData:
     """Read a table and the schema beside it. The versions make the cache forget old files."""
-    return of_table(reading.read(file), Schema.beside(file), selection)
+    schema = Schema.beside(file)
+    names = [column.name for column in schema.columns] if schema else []
+    return of_table(reading.read(file, names=names), schema, selection)
 
 
 @lru_cache(maxsize=4)

@@ -164,11 +164,12 @@ class RawTable:
         return replace(self, cells=cells, lines=lines, breaks=())
 
 
-def read(path: str | Path, header: bool | None = None) -> RawTable:
+def read(path: str | Path, header: bool | None = None, names: Collection[str] = ()) -> RawTable:
     """Read a table from a text file of rows and columns.
 
-    header: whether the first row names the columns; None: that follows from the cells. Raises
-    UsageError for a file that cannot be read as a table, with the line that is wrong.
+    header: whether the first row names the columns; None: that follows from the cells. names: of
+    columns that the table must have, if they are known. Raises UsageError for a file that cannot be
+    read as a table, with the line that is wrong.
     """
     file = Path(path)
     try:
@@ -179,7 +180,7 @@ def read(path: str | Path, header: bool | None = None) -> RawTable:
         raise UsageError(f"cannot read {shown(str(file))}: {error}") from error
     text = table_text.decoded(data, file)
     layout = table_text.layout_of(text)
-    content = content_of(text, layout, file, header)
+    content = content_of(text, layout, file, header, names)
     cells = content.cells
     if _OTHER_BLANKS.search(text):
         cells = [list(map(str.strip, column)) for column in cells]

@@ -3,13 +3,13 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ternhost.datasets import table_text
-from ternhost.datasets.number_style import is_number
+from ternhost.datasets import table_text, usual_names
+from ternhost.datasets.number_style import NOT_FINITE, is_number
 from ternhost.datasets.table_text import COMMENT, Layout, used_width
 from ternhost.errors import UsageError
 from ternhost.options import shown
@@ -23,8 +23,10 @@ MISSING = frozenset(
 
 _HEAD = 200  # rows that tell titles and names
 _CHUNK = 256  # rows at a time; with more, Python's garbage collector costs as much as the reading
+_DIGIT = re.compile("[0-9]")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.A)
 _MOST = 0.9  # the share of numbers in a column of numbers, of which a few cells are wrong
+_FEW_NEW_WORDS = 0.1  # share of the records that bring a word of their own to a column
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,15 @@ class Content:
     line_of_names: int = 0
 
 
-def content_of(text: str, layout: Layout, path: Path, header: bool | None) -> Content:
+def content_of(
+    text: str, layout: Layout, path: Path, header: bool | None, names: Collection[str] = ()
+) -> Content:
     """Return the content of a table in a text.
 
-    header: whether the first row names the columns; None: that follows from the cells. Raises
-    UsageError, which names the line that is wrong.
+    header: whether the first row names the columns; None: that follows from the cells. names: of
+    columns that the table must have; where they are in the first row, it is a row of names. Raises
+    UsageError, which names the line that is wrong, and also if the cells leave it open whether the
+    first row is a record.
     """
     rows = _Rows(text, layout, path)
     head = list(itertools.islice(rows, _HEAD))
@@ -70,22 +76,26 @@ def content_of(text: str, layout: Layout, path: Path, header: bool | None) -> Co
     used = max(used_width(row.cells) for row in head if len(row.cells) == width)
     table = _Columns(path, layout, width, least=used)
     has_names = header
+    names_in_comment = None
     if header is None:
         head = table.without_titles(head)
         has_names = _is_header(head[0].cells, head[1:])
-    names = None
+        if names and set(names) <= set(map(str.strip, head[0].cells)):
+            has_names = True
+        names_in_comment = _names_in_comment(rows.comment, layout, used, is_open=has_names is None)
+        if has_names is None and names_in_comment is None:
+            raise table.open_header(head[0])
+    names_found = names_in_comment
     if has_names:
         row_of_names = head.pop(0)
-        names = row_of_names.cells[:width]
+        names_found = row_of_names.cells[:width]
         table.content.line_of_names = row_of_names.line
-    elif header is None:
-        names = _names_in_comment(rows.comment, layout, used)
-    if names is not None:
-        table.least = used_width(names)
+    if names_found is not None:
+        table.least = used_width(names_found)
     table.take(itertools.chain(head, rows))
     if not table.content.lines:
         raise _no_records(path)
-    table.content.names = names
+    table.content.names = names_found
     table.leave_out_empty_columns()
     return table.content
 
@@ -165,7 +175,7 @@ class _Columns:
         while unfit < len(head) and not self._fits(head[unfit].cells):
             unfit += 1
         rows = list(head[unfit:])
-        if _is_header(rows[0].cells, rows[1:]) and len(rows) > 1:
+        if _is_header(rows[0].cells, rows[1:]) is not False and len(rows) > 1:
             return rows
         if unfit > position:
             raise self._wrong_header(head[position])
@@ -202,6 +212,15 @@ class _Columns:
             f"{self.least}: {shown(self._layout.shown(row.cells))}",
             hint=f"if it names the columns, name all {self.least} of them; if it is a title, put "
             f"{COMMENT} before it; here {self._layout.words}",
+        )
+
+    def open_header(self, row: Row) -> UsageError:
+        """Return the error of a first row of words that may be a record or the columns' names."""
+        return UsageError(
+            f"{self._path}, line {row.line} may be a record, or it may name the columns: "
+            f"{shown(self._layout.shown(row.cells))}",
+            hint=f"if it names the columns, put {COMMENT} before it; if it is a record, put a line above "
+            f"it that begins with {COMMENT} and names {counted(self.least, 'column')}",
         )
 
     def take(self, rows: Iterable[Row]) -> None:
@@ -253,38 +272,74 @@ def _is_missing(cell: str) -> bool:
     return cell.strip().lower() in MISSING
 
 
-def _is_header(cells: Sequence[str], rows: Sequence[Row]) -> bool:
-    """Return whether cells name the columns of the rows after them.
+def _is_header(cells: Sequence[str], rows: Sequence[Row]) -> bool | None:
+    """Return whether cells name the columns of the rows after them; None if that is open.
 
-    They do if they are words above numbers. In a table of words alone they do if none of them comes
-    again in its column.
+    They do if they are words above numbers. In a table of words alone they do if one of them is
+    unlike the other words of its column.
     """
+    columns: list[list[str]] = []
+    for position in range(len(cells)):
+        column = [row.cells[position].strip() for row in rows if position < len(row.cells)]
+        columns.append([cell for cell in column if not _is_missing(cell)])
+
     has_word_above_numbers = False
-    has_number = False
-    comes_again = False
-    for position, cell in enumerate(cells):
-        name = cell.strip()
-        column = [row.cells[position] for row in rows if position < len(row.cells)]
-        present = [other.strip() for other in column if not _is_missing(other)]
+    has_value = False  # a number, or what stands for one
+    has_word_of_records = False
+    is_unlike_records = False
+    for name, present in zip(map(str.strip, cells), columns, strict=True):
         count_of_numbers = sum(map(is_number, present))
         is_above_numbers = count_of_numbers > _MOST * len(present)
-        if is_number(name):
-            if is_above_numbers:
-                return False
-            has_number = True
-        elif is_above_numbers and not _is_missing(name):
+        if is_number(name) and is_above_numbers:
+            return False
+        if is_number(name) or (is_above_numbers and _is_value(name)):
+            has_value = True
+        elif is_above_numbers and name:
             has_word_above_numbers = True
-        if name and name in present:
-            comes_again = True
-    return has_word_above_numbers or not (comes_again or has_number)
+        elif name and name in present:
+            has_word_of_records = True
+        elif name and _is_unlike_records(name, present):
+            is_unlike_records = True
+
+    if has_word_above_numbers:
+        # A table that was put together of several may have its names several times.
+        comes_again = any(row.cells == cells for row in rows)
+        return None if has_word_of_records and not comes_again else True
+    if has_value or has_word_of_records:
+        return False
+    return True if is_unlike_records or not rows else None
 
 
-def _names_in_comment(comment: str, layout: Layout, count: int) -> list[str] | None:
+def _is_value(cell: str) -> bool:
+    """Return whether a word stands for a number: a missing one, or one that is not finite."""
+    return bool(cell) and (_is_missing(cell) or cell.lower() in NOT_FINITE)
+
+
+def _is_unlike_records(word: str, others: Sequence[str]) -> bool:
+    """Return whether a word is hardly a value of a column: it names one, or the others have digits.
+
+    So it is also if the column has few words, which occur again and again, and this one does not. How
+    probably another record has a word of its own is estimated as by Good and Turing: by the share of
+    the words that occur once. The first word is counted with them, so that few records tell little.
+    """
+    if usual_names.is_of_column(word):
+        return True
+    count_with_digits = sum(_DIGIT.search(other) is not None for other in others)
+    if count_with_digits > _MOST * len(others) and not _DIGIT.search(word):
+        return True
+    single = sum(times == 1 for times in Counter(others).values())
+    return (single + 1) / (len(others) + 1) < _FEW_NEW_WORDS
+
+
+def _names_in_comment(
+    comment: str, layout: Layout, count: int, *, is_open: bool
+) -> list[str] | None:
     """Return the names in a comment before the first row, as numpy writes them; None for others.
 
-    count: of the columns.
+    count: of the columns. is_open: whether the first row may be one of names itself; then a comment
+    names also a single column.
     """
-    if count < 2:
+    if count < 2 and not is_open:
         return None
     names = [name.strip() for name in layout.cells_of(comment.lstrip(COMMENT + " "))]
     are_names = len(set(names)) == len(names) == count and all(names)

@@ -9,6 +9,7 @@ from serial.tools import list_ports
 
 MOUNTS = Path("/proc/mounts")
 BLOCK_DEVICES = Path("/sys/class/block")
+_DEVICE, _FOLDER, _FILE_SYSTEM = range(3)  # fields of a line there
 _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in /proc/mounts
 
 
@@ -58,11 +59,11 @@ def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
 
     table: the content of Linux's /proc/mounts.
     """
-    for line in table.splitlines():
-        device, escaped_folder, file_system, *_ = line.split(b" ")
-        if file_system in _FAT_FILE_SYSTEMS:
-            folder = re.sub(rb"\\([0-7]{3})", _unescaped, escaped_folder)
-            yield os.fsdecode(device), Path(os.fsdecode(folder))
+    for line in table.split(b"\n"):  # a folder may have other ends of lines in its name
+        fields = line.split(b" ")
+        if len(fields) > _FILE_SYSTEM and fields[_FILE_SYSTEM] in _FAT_FILE_SYSTEMS:
+            folder = re.sub(rb"\\([0-3][0-7]{2})", _unescaped, fields[_FOLDER])
+            yield os.fsdecode(fields[_DEVICE]), Path(os.fsdecode(folder))
 
 
 def _unescaped(digits: re.Match[bytes]) -> bytes:

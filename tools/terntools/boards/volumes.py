@@ -6,7 +6,7 @@ Interface").
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ternhost.errors import DeviceError, InterruptedByUser, UsageError
@@ -45,20 +45,14 @@ def is_boot_loader(folder: Path) -> bool:
 
 def mount_points() -> Iterable[Path]:
     """Yield the folders where volumes may be mounted, on Linux, macOS and Windows."""
-    mounts = Path("/proc/mounts")
-    if mounts.exists():
-        yield from mounted_volumes(mounts.read_bytes())
+    if usb.MOUNTS.exists():
+        for _, folder in usb.mounts(usb.MOUNTS.read_bytes()):
+            yield folder
     elif Path("/Volumes").is_dir():
         yield from Path("/Volumes").iterdir()
     else:
         for letter in "DEFGHIJKLMNOPQRSTUVWXYZ":
             yield Path(f"{letter}:/")
-
-
-def mounted_volumes(table: bytes) -> Iterator[Path]:
-    """Yield the folders with FAT file systems. table: the content of Linux's /proc/mounts."""
-    for _, folder in usb.mounts(table):
-        yield folder
 
 
 def volume_chip(volume: Path) -> str:

@@ -21,7 +21,7 @@ AUTO = "auto"  # the name of the only board
 # are those of a bridge chip between USB and the board, which in most cases is an ESP32.
 _USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json").read_text())
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # short names as in mpremote
-_SHORT_NAME = re.compile(r"([auc])(\d+)")
+_SHORT_NAME = re.compile("([auc])([0-9]+)")
 NAMES = (
     "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or "
     "a socket:// URL"
@@ -85,7 +85,7 @@ def _check(name: str) -> None:
 
 def _may_be_path(path: str) -> bool:
     """Return whether a text may be a port: a URL, a device path, or any file that exists."""
-    is_windows_port = re.fullmatch(r"COM\d+", path)
+    is_windows_port = re.fullmatch("COM[0-9]+", path)
     if scheme_of(path) or "/" in path or is_windows_port:
         return True
     return bool(path) and Path(path).exists()
