@@ -5,11 +5,14 @@ sites. Boards and the host accept only servers with a certificate of this author
 """
 
 import ipaddress
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -18,11 +21,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ternhost.errors import StorageError
 from ternhost.files import storage_errors, write_file
 from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY, is_address
+from ternhost.text import counted
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 
 _AUTHORITY_KEY = "authority.key"
+_SERVED = ("broker.pem", AUTHORITY)  # the certificates that boards and hosts check
+
+_DAY = 86_400.0  # seconds
+SOON = 30 * _DAY
+"""So many seconds before it expires, a certificate is warned of and renewed."""
 
 # A certificate is valid between these dates. They lie far apart since a board without a clock
 # starts in 2000 (ESP32) or in the year of its firmware, and checks them nevertheless.
@@ -45,6 +54,61 @@ def write_certificates(directory: Path, names: Sequence[str], kind: str = "broke
             key = write_key(key_path)
         _write_authority(directory, _authority_certificate(f"tern {kind} authority", key))
     _write_certificate(directory, names, signer=directory, kind=kind)
+
+
+def expiries(directory: Path) -> dict[str, float]:
+    """Return until when the certificates of a broker or a server are valid, by their file names.
+
+    The times are in seconds since 1970. Files that are missing, or are no certificates, are left
+    out: those who use them say so.
+    """
+    times = {}
+    for name in _SERVED:
+        with suppress(OSError, ValueError):
+            certificate = x509.load_pem_x509_certificate((directory / name).read_bytes())
+            times[name] = certificate.not_valid_after_utc.timestamp()
+    return times
+
+
+def expiry_warnings(directory: Path) -> list[str]:
+    """Return a warning for each certificate of a broker that expires soon, or has expired."""
+    warnings = []
+    for name, expires in expiries(directory).items():
+        seconds_left = expires - time.time()
+        if seconds_left > SOON:
+            continue
+        if seconds_left < 0:
+            when = "has expired: boards and the host connect to it no more"
+        else:
+            when = f"expires in {counted(int(seconds_left / _DAY), 'day')}"
+        way = f"renew it: tern broker config {directory}"
+        if name == AUTHORITY:
+            way = "boards need a new one: docs/guides/operate.md tells the order of the steps"
+        warnings.append(f"{directory / name} {when}; {way}")
+    return warnings
+
+
+def must_be_renewed(directory: Path, signer: Path) -> bool:
+    """Return whether a broker's certificate expires soon, or is not of the present authority.
+
+    directory: the broker's directory. signer: that of the authority. The result is False, too, if
+    tern cannot sign another one, since somebody else has made the certificates.
+    """
+    if not (signer / _AUTHORITY_KEY).exists():
+        return False
+    try:
+        certificate = x509.load_pem_x509_certificate((directory / "broker.pem").read_bytes())
+        authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
+    except (OSError, ValueError):
+        return True
+    expires = certificate.not_valid_after_utc.timestamp()
+    if expires - time.time() < SOON:
+        return True
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return True
+    return False
 
 
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:

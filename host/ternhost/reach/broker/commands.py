@@ -15,6 +15,7 @@ from ternhost.provision.keys import parse_range
 from ternhost.reach.addresses import HERE, listening_address
 from ternhost.reach.broker import configuration, for_boards, guests
 from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.expiry import ExpiryWarnings
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
@@ -336,7 +337,9 @@ def run_run(args: argparse.Namespace) -> int:
             print_result(_result(args.directory, access), text, args.json)
             running.keep(warn)  # restarts it if it fails
             long_running.ready(args)
+            expiry = ExpiryWarnings(Path(args.directory), warn)
             while True:
+                expiry.check()
                 time.sleep(_CHECK_EVERY)
                 own_lines.pass_on()
                 version = passwords.stat().st_mtime_ns

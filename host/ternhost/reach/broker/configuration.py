@@ -249,7 +249,7 @@ def configure(
     """Configure a broker for the devices of a store, for the first time or again.
 
     Without options, an existing configuration changes only where it depends on the devices: in
-    passwords, the access list, and the memory limit.
+    passwords, the access list, and the memory limit. A certificate that expires soon is renewed.
 
     directory: the broker's directory. If it is that of a site, the central broker is configured.
     store: the file with the keys of the devices, which is made if it is missing. None stands for
@@ -387,9 +387,23 @@ def _update(
     with storage_errors():
         if access.store is not None:
             _make_store(Path(access.store))
+        if access.authority and kind.name == kinds.DEFAULT:
+            _renew_certificate(directory, access)
         _write_host(directory / HOST, access, access.store)
         _write_users(directory, kind, keys, guest_prefixes)
         kind.update(directory, len(keys))
+
+
+def _renew_certificate(directory: Path, access: Access) -> None:
+    """Renew the certificate of a broker if it expires soon, for the same names and authority.
+
+    directory: the broker's directory. access: how it is reached. Raises OSError.
+    """
+    from ternhost.reach import certificates  # they need an extra
+
+    if certificates.must_be_renewed(directory, signer=directory):
+        names = mosquitto_files.names(directory, access)
+        certificates.write_certificates(directory, names)
 
 
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:

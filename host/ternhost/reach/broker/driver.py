@@ -20,6 +20,7 @@ from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
 from ternhost.reach.broker import fleet_keys
+from ternhost.reach.broker.expiry import ExpiryWarnings
 from ternhost.reach.broker.health import FleetHealth
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.roster import GREETING, BoardRoster
@@ -98,6 +99,9 @@ class BrokerDriver(Driver):
         self.health = FleetHealth(
             self.fleet, store, self._sightings, standing=self.rounds.standing, directory=directory
         )
+        self._expiry: ExpiryWarnings | None = None
+        if directory is not None:
+            self._expiry = ExpiryWarnings(directory, self.rounds.warn)
         self._connected_devices: list[int] = []  # those that were there when it was opened
         self._last_upkeep = 0.0
 
@@ -307,6 +311,8 @@ class BrokerDriver(Driver):
         time by the monotonic clock.
         """
         self._reload_keys()
+        if self._expiry is not None:
+            self._expiry.check()
         self.health.check_broker()
         self._withdraw_at_returned_sites()
         self.health.check_sites()

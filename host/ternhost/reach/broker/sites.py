@@ -374,17 +374,19 @@ def _write_broker(
 ) -> None:
     """Write the certificate, the passwords, the rights and mosquitto.conf of a site's broker.
 
-    An existing certificate and mosquitto.conf stay, except that the latter gets enough memory for
-    the boards.
+    An existing mosquitto.conf stays, except that it gets enough memory for the boards. An existing
+    certificate stays unless it expires soon, or is not of the present authority.
 
     access: how the central broker is reached, with which the site's broker is bridged. central: the
     directory of that broker. passwords: the user name and password of each board of the site.
     """
     directory = central / SITES / site.name
-    if access.authority and not (directory / CERTIFICATE).exists():
-        from ternhost.reach.certificates import write_site_certificates  # they need an extra
+    if access.authority:
+        from ternhost.reach import certificates  # they need an extra
 
-        write_site_certificates(directory, site.names, central)
+        has_none = not (directory / CERTIFICATE).exists()
+        if has_none or certificates.must_be_renewed(directory, signer=central):
+            certificates.write_site_certificates(directory, site.names, central)
     mosquitto_files.write_password_file(directory, passwords)
     boards = [user for user, _password in passwords]
     mosquitto_files.write_access_list(directory, users="", boards=boards, prefix=access.prefix)
