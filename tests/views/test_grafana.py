@@ -72,13 +72,16 @@ def everything(tmp_path_factory):
         )
         store.boards_seen([board])
         store.add_devices({device: bytes(32) for device in range(1, 61)})
-    return served_of(paths["fedsgd"]) | served_of(paths["quantiles"])
+    broker = directory / "broker"
+    assert main(["broker", "config", str(broker)]) == 0
+    return served_of(paths["fedsgd"], broker) | served_of(paths["quantiles"], broker)
 
 
-def served_of(path):
+def served_of(path, broker):
     """The names of all figures of a store, and of a status: (name, pairs of labels)."""
     served = Metrics(0)
     served.add_store(path)
+    served.add_host(path, broker)
     served.update(replace(STATUS, frames={"accepted": 1, "forged": 0}))
     served.update(replace(STATUS, event=END, figures={"accuracy": 0.5}, chosen={"tau": 1.0}))
     with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=60) as response:

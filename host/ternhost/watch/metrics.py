@@ -34,6 +34,7 @@ from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import FleetView, fleet_of
+from ternhost.watch.host_metrics import HostCollector
 from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 _MINUTE, _HOUR = 60.0, 3600.0
@@ -90,8 +91,9 @@ class Metrics(Observer):
         self.server.set_app(checked_app)
 
     def begin(self, run: Run, warn: Callable[[str], None]) -> None:
-        """Also serve the figures of the run's store."""
+        """Also serve the figures of the run's store, and of the machine that it is on."""
         self.add_store(run.files.store, run.files.name)
+        self.add_host(run.files.store, run.fleet.broker_directory)
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, which is read whenever Prometheus asks.
@@ -99,6 +101,13 @@ class Metrics(Observer):
         run: the name of the run to serve; None for the unfinished or else the newest one.
         """
         self._registry.register(_StoreCollector(store, run))
+
+    def add_host(self, store: Path, broker_directory: Path | None) -> None:
+        """Also serve the figures of the machine of a store, and of the certificates of its broker.
+
+        broker_directory: the directory of the broker; None: the fleet has none.
+        """
+        self._registry.register(HostCollector(store, broker_directory))
 
     def update(self, status: Status) -> None:
         """Serve this status from now on."""
