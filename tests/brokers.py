@@ -33,6 +33,8 @@ PACKAGES = {
     ("nats-server", "bookworm"): Packages({"bookworm": ["nats-server"]}),  # 2.9.10
     ("nats-server", "trixie"): Packages({"trixie": ["nats-server"]}),  # 2.10.27
     ("nats-server", NEXT): Packages({NEXT: ["nats-server"]}),  # 2.15.1 or later
+    # No broker, but fetched in the same way: it checks rules for Prometheus.
+    ("promtool", "bookworm"): Packages({"bookworm": ["prometheus"]}),  # 2.42
 }
 
 # Starts {program} with the libraries beside it. The loader is that of the C library beside it, if
@@ -61,6 +63,10 @@ def fetch(program, release="bookworm", progress=print):
         debs = sorted(work.glob("*.deb"))
         for deb in debs:
             shell.run("dpkg-deb", "--extract", deb, out / "root")
+        of_all_users = out / "root" / "usr" / "bin" / program
+        if of_all_users.exists():
+            of_all_users.parent.with_name("sbin").mkdir(exist_ok=True)
+            of_all_users.rename(out / "root" / "usr" / "sbin" / program)
         for libraries in (out / "root").glob("usr/lib/*-linux-gnu"):
             # Without root, it makes the links that some packages leave to it.
             shell.run("/sbin/ldconfig", "-n", libraries)
@@ -87,7 +93,7 @@ def fetched(program, release="bookworm"):
     except TernError as error:
         pytest.skip(f"{program} cannot be had: {error.message}")
     ended = subprocess.run([folder / program, "-h"], capture_output=True, text=True)
-    if "sage" not in ended.stdout:
+    if "sage" not in ended.stdout + ended.stderr:
         pytest.skip(f"{program} of {release} does not run here: {ended.stderr.strip()}")
     return folder
 
