@@ -9,7 +9,7 @@ from tern.update import MAIN
 from ternhost.command import warn
 from ternhost.datasets.schema import Schema
 from ternhost.errors import TernError, UsageError
-from terntools.boards import modules, mpy
+from terntools.boards import modules, mpy, syntax
 
 EMULATED = "emulated"  # a board of this computer runs the sources
 MACHINES = (*mpy.BOARDS, EMULATED)
@@ -164,11 +164,13 @@ def program_files(
     # A program that does not compile would reach the board and be rolled back there, so it is
     # compiled here first, for any processor.
     names = (program.name, *program.modules)
-    try:
-        for name, text in zip(names, program.texts, strict=True):
+    for name, text in zip(names, program.texts, strict=True):
+        try:
             mpy.compiled(text, "armv6m", name)
-    except TernError as error:
-        raise UsageError(f"{program.name} is not a program for MicroPython: {error}") from error
+        except UsageError:  # there is no compiler
+            raise
+        except TernError as error:
+            raise syntax.explained(name, text, error) from error
     if "tern.update" not in modules.imports(program.texts[0]):
         raise UsageError(
             f"{program.name} does not import tern.update: it would take no further package, "
