@@ -17,7 +17,7 @@ from ternhost.command import add_command, add_group, add_option, print_event, pr
 from ternhost.errors import OK, UsageError
 from ternhost.long_running import ServiceNeeds
 from ternhost.reach import fleet
-from ternhost.terminal import heeding_interrupts
+from ternhost.signals import heeding_interrupts
 from ternhost.text import counted, visible
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ SHORT = 6
 FAULT = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+ENDED_BY_SIGNAL = 128  # and the number of the signal
 TERMINATED = 143
 
 # For `tern --help`.

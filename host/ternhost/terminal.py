@@ -6,11 +6,9 @@ Progress is one line that is redrawn on a terminal, and a line every few seconds
 import contextlib
 import os
 import select
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import TextIO
 
 from ternhost.errors import UsageError
@@ -177,19 +175,3 @@ def duration(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {rest} s"
     return f"{rest} s"
-
-
-@contextlib.contextmanager
-def heeding_interrupts() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt, also in a background command, where shells ignore it.
-
-    For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM.
-    """
-    previous = None
-    with contextlib.suppress(ValueError):  # only the main thread can be interrupted
-        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGINT, previous)

@@ -12,7 +12,7 @@ import pytest
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.run.status import END, PROGRESS, Status
-from ternhost.terminal import heeding_interrupts
+from ternhost.signals import heeding_interrupts
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from typing import Self
 
 from terngateway.nats.directories import CONFIG, Server, only_one, running
 from terngateway.nats.line import next_pause
+from ternhost import child_processes
 from ternhost.errors import DeviceError, UsageError
 
 _LOG = "nats.log"
@@ -98,7 +99,7 @@ class NatsServer:
         with suppress(FileNotFoundError):
             log_path.replace(log_path.with_suffix(".log.1"))
         with open(log_path, "a+b") as log:
-            self._process = process = subprocess.Popen(
+            self._process = process = child_processes.start(
                 [str(self._program), "-c", CONFIG],
                 cwd=self.node,
                 stdin=subprocess.DEVNULL,

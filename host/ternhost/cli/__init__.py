@@ -6,12 +6,9 @@ import errno
 import io
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from ternhost import errors, extras, log, long_running
 from ternhost.cli import everywhere, plugins, project
@@ -20,6 +17,7 @@ from ternhost.cli.tree import COMMANDS, build_parser
 from ternhost.command import help_hint, print_line
 from ternhost.errors import TernError, UsageError
 from ternhost.options import flag
+from ternhost.signals import ended_by_signals
 from ternhost.text import PLAIN
 
 _NOTHING_THERE = "check the path: nothing is there"
@@ -62,14 +60,6 @@ def _report(code: int, message: str, hint: str | None = None, *, as_json: bool =
             print_line(json.dumps({"error": message, "hint": hint, "exit_code": code}))
     _drop_output()
     return code
-
-
-def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    """End the program on SIGTERM by an exception, so that a command ends its child processes first.
-
-    The parameters are those of every signal handler.
-    """
-    raise SystemExit(errors.TERMINATED)
 
 
 def _run(options: Everywhere) -> int:
@@ -152,21 +142,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `tern` with the arguments `argv` (default: the command line), and return its exit code.
 
     If a command with --json fails, standard output gets an object with `error`, `hint` (or null)
-    and `exit_code`. Raises only SystemExit, for `--help`, `--version` and SIGTERM, and with
+    and `exit_code`. Raises only SystemExit, for `--help`, `--version`, SIGTERM and SIGHUP, and with
     TERN_DEBUG the exception of a bug.
     """
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
-    with log.printed():
+    with log.printed(), ended_by_signals():
         return _main(arguments)
 
 
 def _main(arguments: Sequence[str]) -> int:
-    """Do as `main` says, while the messages of the command are printed."""
+    """Do as `main` says, while messages are printed and signals end the command."""
     as_json = everywhere.JSON in arguments
-    previous_handler = None
-    with contextlib.suppress(ValueError):  # only the main thread may set a signal handler
-        previous_handler = signal.signal(signal.SIGTERM, _terminate)
     try:
         return _run(everywhere.taken_from(arguments))
     except TernError as error:
@@ -186,9 +173,6 @@ def _main(arguments: Sequence[str]) -> int:
             "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it"
         )
         return _report(errors.FAULT, message, hint, as_json=as_json)
-    finally:
-        if previous_handler is not None:
-            signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _report_os_error(error: OSError, as_json: bool) -> int:

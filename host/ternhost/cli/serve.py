@@ -28,6 +28,7 @@ from ternhost.run.options import classes_of_run, names_of_run
 from ternhost.run.run import Run
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
+from ternhost.signals import ending_signals
 from ternhost.text import counted
 from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
@@ -156,14 +157,14 @@ def _metrics(args: argparse.Namespace) -> "Metrics | None":
 
 @contextlib.contextmanager
 def _stopped_by_signals(run: Run) -> Iterator[None]:
-    """While the context is open, let SIGINT and SIGTERM stop the run after the present step."""
+    """While the context is open, let signals that end a command stop the run after its step."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         """Stop the run. The parameters are those of every signal handler."""
         run.stop()
 
     previous_handlers = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         previous_handlers[number] = signal.signal(number, stop)
     try:
         yield

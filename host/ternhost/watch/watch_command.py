@@ -14,9 +14,10 @@ from ternhost.extensions import EXTENSIONS, Export
 from ternhost.files import storage_errors, write_file
 from ternhost.options import flag
 from ternhost.run.directory import RUNS
+from ternhost.signals import heeding_interrupts
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
-from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
+from ternhost.terminal import can_redraw, sleep_while_read
 from ternhost.text import visible
 from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import describe_round, summary_of

@@ -10,7 +10,7 @@ from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK
 from ternhost.long_running import ServiceNeeds
 from ternhost.reach.ports import names
-from ternhost.terminal import heeding_interrupts
+from ternhost.signals import heeding_interrupts
 from terntools.boards.relay import Relay, passwords_of
 
 HEADING = "Fleets"  # of tern --help

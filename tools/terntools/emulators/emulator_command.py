@@ -12,7 +12,8 @@ from typing import Any
 from ternhost import errors
 from ternhost.command import add_command, add_group, add_option, print_line, print_result
 from ternhost.errors import DeviceError, UsageError
-from ternhost.terminal import Progress, heeding_interrupts
+from ternhost.signals import heeding_interrupts
+from ternhost.terminal import Progress
 from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS

@@ -27,9 +27,9 @@ from ternhost.privacy.units import parse_unit
 from ternhost.provision.boards import FLEET_NAME, board_directories, dealt_records, provision_fleet
 from ternhost.reach.fleet import KINDS
 from ternhost.run import directory as run_directory
+from ternhost.signals import heeding_interrupts
 from ternhost.store import store_file
 from ternhost.store.store import Store
-from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
 from terntools.boards import parts
 from terntools.boards.policy import policy

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ternhost import child_processes
 from ternhost.command import warn
 from ternhost.errors import DeviceError
 from ternhost.files import close_to_others, private
@@ -113,7 +114,7 @@ class ProgramFleet:
         # Where MicroPython looks for modules: the device library, beside the program, what is built in.
         module_path = os.pathsep.join([str(FIRMWARE), str(program.parent), ".frozen"])
         with open(directory / LOG_NAME, "ab", opener=private) as log:
-            process = subprocess.Popen(
+            process = child_processes.start(
                 command,
                 cwd=directory,
                 env={**os.environ, "MICROPYPATH": module_path},

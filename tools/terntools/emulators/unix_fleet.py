@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 import tern
+from ternhost import child_processes
 from ternhost.errors import DeviceError, StorageError
 from ternhost.files import close_to_others, private
 from terntools.emulators.micropython import device_command
@@ -74,7 +75,7 @@ class EmulatedBoard:
         lock = self._lock()
         try:
             with open(self.directory / LOG_NAME, "ab", opener=private) as log:
-                self._process = subprocess.Popen(
+                self._process = child_processes.start(
                     device_command(self.binary, *self.program, self.directory),
                     stdin=self._far,
                     stdout=self._far if self._port_is_read else log,

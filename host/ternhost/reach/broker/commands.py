@@ -22,8 +22,8 @@ from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
 from ternhost.reach.broker.mosquitto_lines import MosquittoLines
 from ternhost.reach.broker.sites import SITES, BrokerSite, is_site, load_all
 from ternhost.reach.broker.sites import check as check_site
+from ternhost.signals import heeding_interrupts
 from ternhost.store.store import Store
-from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
 
 HEADING = "Fleets"  # of tern --help

@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ternhost import child_processes
 from ternhost.errors import DeviceError, UsageError
 from ternhost.files import Closing, storage_errors
 from ternhost.reach.addresses import LOOPBACK
+from ternhost.reach.broker import processes
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.copies import RunningBroker, check_original
 from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
 from ternhost.reach.broker.kinds import KINDS
-from ternhost.reach.broker.mosquitto_files import LOG, PORT, listening, modernise
+from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening, modernise
 from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
 from ternhost.reach.broker.sites import SITES, is_site
 
@@ -145,11 +147,17 @@ class Mosquitto(Closing):
         program = binary()
         address, port = self._listener
         if listens(address, port):
+            pid = processes.running(self.directory, PID, "mosquitto")
+            if pid is not None:
+                raise DeviceError(
+                    f"Mosquitto runs with the files of {self.directory} already, as process {pid}",
+                    hint=f"end it: kill {pid}",
+                )
             hint = "end it, or name another port: tern broker config DIR --port"
             raise DeviceError(f"another program listens on port {port} already", hint)
         with open(self.directory / LOG, "ab") as log:
             self._log_start = log.seek(0, os.SEEK_END)
-            self._process = subprocess.Popen(
+            self._process = child_processes.start(
                 [program, "-c", CONFIG],
                 cwd=self.directory,  # paths in a site's configuration are relative
                 stdin=subprocess.DEVNULL,
