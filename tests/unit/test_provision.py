@@ -266,10 +266,44 @@ def test_a_password_without_the_name_of_its_network_is_refused(broker, secret):
         Broker.at(broker, wifi_secret_file=secret)
 
 
-def test_a_password_that_no_network_can_have_is_refused(broker, secret):
-    secret.write_text("7 chars")
-    with pytest.raises(UsageError, match="8 to 63"):
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "7 chars",
+        "1234567ü",
+        "network: lab\npassword: a very secret word",
+        "a very\tsecret word",
+        "a very secret\0word",
+        "x" * 64,  # 64 are a key in hexadecimal digits
+        "x" * 100_000,
+    ],
+    ids=repr,
+)
+def test_a_password_that_no_network_can_have_is_refused_and_not_told(broker, secret, content):
+    secret.write_text(content)
+    with pytest.raises(UsageError) as refused:
         Broker.at(broker, "lab", secret)
+    said = f"{refused.value.message} {refused.value.hint}"
+    assert "very" not in said
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["8 chars.", " with spaces ", "x" * 63, "0aF9" * 16, "a secret\r\n", "\ufeffa secret"],
+    ids=repr,
+)
+def test_a_password_that_a_network_can_have_is_taken_as_it_is(broker, secret, content):
+    secret.write_text(content)
+    taken = Broker.at(broker, "lab", secret).wifi_secret
+    assert taken == content.rstrip("\r\n").removeprefix("\ufeff")
+
+
+@pytest.mark.parametrize("ssid", ["", "x" * 33, "ü" * 17, "a\nb", "caf\udce9"], ids=ascii)
+def test_a_name_that_no_network_can_have_is_refused(broker, ssid):
+    with pytest.raises(UsageError, match="--ssid"):
+        Broker.at(broker, ssid)
 
 
 @pytest.fixture
@@ -288,12 +322,15 @@ def link_files(tmp_path):
         "clients.bin={config}",  # the board's own file
         "unix.json={key}",  # no JSON
         "unix.key={key}",  # which names no link
+        "unix.json={config} --link authority.der={key}",
+        "unix.json={config} --link client.der={key}",
+        "unix.json={config} --link client.pem={key}",
     ],
 )
 def test_a_link_that_a_board_could_not_use_is_refused(link_files, option):
     config, key = (words.partition("=")[2] for words in link_files)
     with pytest.raises(UsageError):
-        member("--data", "own", "--link", option.format(config=config, key=key))
+        member("--data", "own", "--link", *option.format(config=config, key=key).split())
 
 
 @pytest.mark.parametrize(

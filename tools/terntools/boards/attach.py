@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ternhost.files import storage_errors, write_file
 from ternhost.provision import keys
 from ternhost.provision.boards import fleet_file
 from ternhost.reach.addresses import DEVICE_AUTHORITY
+from ternhost.reach.authority import read_der
 from ternhost.store.store import Store
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def write_network(directory: str | Path, access: Access, fleet_key: bytes, **opt
     fleet = fleet_file(fleet_key, **fleet_options)
     with storage_errors():
         if access.authority:
-            certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
+            certificate = read_der(Path(access.authority).read_bytes(), access.authority)
             write_file(directory / DEVICE_AUTHORITY, certificate, secret=True)
             config["authority"] = DEVICE_AUTHORITY
         write_file(directory / storage.FLEET, fleet, secret=True)

@@ -10,10 +10,15 @@ from pathlib import Path
 
 from tern import links
 from ternhost.errors import UsageError
+from ternhost.reach import authority
 from ternhost.reach.addresses import DEVICE_AUTHORITY, HERE
+from ternhost.text import counted
 from terntools.boards.program import read_file
 
 MQTT = "mqtt.json"
+_PASSPHRASE = re.compile(r"[ -~]{8,63}")  # of WPA2 and WPA3
+_KEY = re.compile(r"[0-9A-Fa-f]{64}")  # that follows from a passphrase
+_LINK_HINT = "NAME ends in .der for a certificate or key in DER, and in .pem for one in PEM"
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 
 
@@ -105,14 +110,31 @@ class Broker:
 
 def _check_wifi(ssid: str | None, secret: str | None) -> None:
     """Raise UsageError for the name of a network, or a password, that Wi-Fi cannot have."""
-    if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
-        raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
+    if ssid is not None:
+        # A shell may hand over bytes that are no UTF-8; they count, too.
+        byte_count = len(ssid.encode(errors="surrogateescape"))
+        if not 1 <= byte_count <= 32:
+            raise UsageError(f"--ssid must have 1 to 32 bytes, not {byte_count}")
+        if not ssid.isprintable():
+            raise UsageError(
+                "--ssid has a character that cannot be printed", hint="give the network's name"
+            )
     if secret is not None and ssid is None:
         raise UsageError("a Wi-Fi password needs a network", hint="name the network with --ssid")
-    if secret is not None and not 8 <= len(secret) <= 64:
+    if secret is not None and not (_PASSPHRASE.fullmatch(secret) or _KEY.fullmatch(secret)):
         raise UsageError(
-            "the Wi-Fi password must have 8 to 63 characters", hint="WPA2 asks for that"
+            f"the file of --wifi-password-file has no password of Wi-Fi, but {_told(secret)}",
+            hint="WPA2 has 8 to 63 characters of ASCII, or 64 hexadecimal digits, alone in the file",
         )
+
+
+def _told(secret: str) -> str:
+    """Return what is wrong with a password of Wi-Fi, without telling the password."""
+    if "\n" in secret:
+        return "several lines"
+    if not (secret.isascii() and secret.isprintable()):
+        return "a character that is not printable ASCII"
+    return counted(len(secret), "character")
 
 
 def read_link(files: Sequence[str]) -> dict[str, bytes]:
@@ -133,6 +155,7 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
                 f"--link cannot be {name}, of tern's own link", hint="name a broker: --broker"
             )
         link[name] = read_file(Path(path))
+        _check_link_file(name, link[name], path)
         if name.endswith(".json"):
             _require_object(link[name], path)
     if link and not any(name.endswith(".json") for name in link):
@@ -140,6 +163,38 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
             "--link names no .json file", hint="a board finds its link by the name of that file"
         )
     return link
+
+
+def _check_link_file(name: str, content: bytes, path: str) -> None:
+    """Raise UsageError for a file of a link that its name does not fit: a certificate or a key.
+
+    name: on the board. path: of the user's file.
+    """
+    suffix = name.rpartition(".")[2]
+    if name.startswith("authority."):
+        authority.read_der(content, path)
+    elif suffix == "pem":
+        is_pem = b"-----BEGIN " in content and b"-----END " in content
+        if not is_pem:
+            raise UsageError(f"{path} is not in PEM, or it is cut", hint=_LINK_HINT)
+    elif suffix == "der" and not _is_der(content):
+        raise UsageError(f"{path} is neither a certificate nor a key in DER", hint=_LINK_HINT)
+
+
+def _is_der(content: bytes) -> bool:
+    """Return whether the content is one ASN.1 sequence in DER, as certificates and keys are.
+
+    Its header says how long the sequence is: bytes that are missing or left over are noticed.
+    """
+    if len(content) < 4 or content[0] != 0x30:
+        return False
+    length = content[1]
+    header = 2
+    if length & 0x80:  # the length itself stands in the next bytes, and they are so many
+        length_bytes = length & 0x7F
+        header += length_bytes
+        length = int.from_bytes(content[2:header], "big")
+    return len(content) == header + length
 
 
 def _require_object(data: bytes, path: str) -> None:
@@ -153,7 +208,7 @@ def _require_object(data: bytes, path: str) -> None:
 
 
 def _read_secret(path: Path) -> str:
-    """Return the Wi-Fi password in a file. Raises UsageError."""
+    """Return the Wi-Fi password in a file, without the line's end. Raises UsageError."""
     try:
         return read_file(path).decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:

@@ -29,11 +29,13 @@ from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.files import read_object
 from ternhost.log import Message
 from ternhost.reach.absence import refuses, require_at_port
+from ternhost.reach.authority import read_der
 from ternhost.reach.links import Received, drain
 from ternhost.reach.patience import patience_for
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import SerialLink
 from ternhost.store.store import Store
+from terntools.boards.program import read_file
 
 if TYPE_CHECKING:
     from ternhost.reach.broker.access import Access
@@ -211,11 +213,8 @@ class Relay:
         self.end = threading.Event()
         self.context = None  # of TLS; None for a broker without it
         if access.authority:
-            try:
-                certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
-                self.context = client_context(certificate)
-            except (OSError, ValueError) as error:
-                raise UsageError(f"{access.authority} is no certificate: {error}") from error
+            certificate = read_der(read_file(access.authority), access.authority)
+            self.context = client_context(certificate)
         self._thread = threading.Thread(target=self._run, name=f"relay {port}", daemon=True)
         self._thread.start()
 

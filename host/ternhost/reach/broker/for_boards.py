@@ -12,6 +12,7 @@ from typing import Self
 
 from ternhost.errors import UsageError
 from ternhost.files import read_object, write_file
+from ternhost.reach import authority
 from ternhost.reach.addresses import HERE
 from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import Access
@@ -32,11 +33,13 @@ class BrokerForBoards:
     def of(cls, access: Access) -> Self:
         """Return what boards need to know of a broker.
 
-        access: how somebody else reaches it. Raises OSError if the certificate cannot be read.
+        access: how somebody else reaches it. Raises OSError if the certificate cannot be read, and
+        UsageError if it is none of an authority.
         """
         certificate = None
         if access.authority:
-            certificate = Path(access.authority).read_text()
+            der = authority.read_der(Path(access.authority).read_bytes(), access.authority)
+            certificate = ssl.DER_cert_to_PEM_cert(der)
         return cls(access.host, access.port, access.prefix, certificate)
 
     @property
@@ -61,14 +64,16 @@ def read(place: str | Path) -> BrokerForBoards:
     content = read_object(path, hint)
     try:
         known = BrokerForBoards(**content)
-        # Values of the right kinds, and a certificate that can be decoded.
+        # Values of the right kinds.
         is_right = isinstance(known.host, str) and isinstance(known.port, int)
         is_right = is_right and isinstance(known.prefix, str)
-        _ = known.authority_der
-    except (TypeError, ValueError, AttributeError):
+        is_right = is_right and isinstance(known.authority, str | None)
+    except TypeError:
         is_right = False
     if not is_right:
         raise UsageError(f"{path} does not say how boards reach a broker", hint)
+    if known.authority is not None:
+        authority.read_der(known.authority.encode(), f"the authority in {path}")
     return known
 
 

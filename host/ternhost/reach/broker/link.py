@@ -10,14 +10,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from gmqtt.mqtt.constants import MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 
 from tern.links import mqtt as device_link
-from ternhost.errors import DeviceError, UsageError
+from ternhost.errors import DeviceError
+from ternhost.files import storage_errors
 from ternhost.machine_names import HeldName
+from ternhost.reach.authority import read_der
 from ternhost.reach.broker import copies
 from ternhost.reach.broker.access import HOST_USER, Access
 from ternhost.reach.broker.kinds import KINDS
@@ -151,15 +154,15 @@ class MqttLink:
     def _tls_context(self) -> ssl.SSLContext | bool:
         """Return a TLS context that trusts the fleet's authority; False for a broker without TLS.
 
-        Raises UsageError if the authority's certificate cannot be read.
+        Raises UsageError if the authority's certificate is none, and StorageError if it cannot be read.
         """
         authority = self.access.authority
         if not authority:
             return False
-        try:
-            return ssl.create_default_context(cafile=authority)
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"{authority} is not a certificate: {error}") from error
+        with storage_errors():
+            content = Path(authority).read_bytes()
+        certificate = read_der(content, authority)
+        return ssl.create_default_context(cadata=certificate)
 
     async def _attempt(self, tls: ssl.SSLContext | bool) -> None:
         """Try once to connect. tls: the result of `_tls_context`.
