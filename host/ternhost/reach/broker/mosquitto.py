@@ -150,7 +150,7 @@ class Mosquitto(Closing):
             pid = processes.running(self.directory, PID, "mosquitto")
             if pid is not None:
                 raise DeviceError(
-                    f"Mosquitto runs with the files of {self.directory} already, as process {pid}",
+                    f"the Mosquitto of {self.directory} runs already, as process {pid}",
                     hint=f"end it: kill {pid}",
                 )
             hint = "end it, or name another port: tern broker config DIR --port"
