@@ -3,6 +3,7 @@ import os
 import brokers
 import pytest
 import rig
+from harness import installed
 
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -22,6 +23,12 @@ def patience():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(deploy, "HELLO_WAIT", 300.0)
         yield
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The package's wheel. Modules that use it are in the group "wheel", so that it is built once."""
+    return installed.build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

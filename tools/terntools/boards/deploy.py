@@ -12,7 +12,7 @@ from typing import Any, Self
 from tern import host_frames
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
-from ternhost.errors import DeviceError, TernError, UsageError
+from ternhost.errors import DeviceError, RefusedError, TernError, UsageError
 from ternhost.reach.links import open_link
 from ternhost.reach.patience import patience_for
 from ternhost.reach.ports import names
@@ -32,7 +32,10 @@ PROGRAM = "/lib/main.py"  # started by the loader
 UPDATE = "update"  # the module whose boards have a loader
 FIRST_SECONDS = 3.0  # of a program, in which it shows whether it starts
 HELLO_WAIT = 20.0  # seconds until a board that was started says hello, if it has no slot
-_SECONDS_TO_FAIL = 5.0  # in which a program that does not answer shows an exception
+_SECONDS_TO_ANSWER = 10.0  # in which a user's program that was started says hello, if it does
+_SECONDS_TO_FAIL = 10.0  # in which a program that does not answer shows an exception
+# A program that imports one of these modules answers the host.
+_SERVING = {"tern.app", "tern.supervisor"}
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
 _PROCESSORS = (
@@ -478,14 +481,22 @@ def _reason_of_silence(port: str) -> str:
     exception then, or if the board has no prompt.
     """
     try:
-        with Repl(port, visits=True) as repl:
-            repl.start_main()
-            lines = traceback_in(repl.listen(_SECONDS_TO_FAIL))
+        lines = traceback_in(_output_at_start(port))
     except TernError:
         return ""
     if not lines:
         return ""
     return f": main.py ends with {lines[-1]}"
+
+
+def _output_at_start(port: str) -> str:
+    """Start the program of a board once more, and return what it prints until it ends.
+
+    A program that goes on is given up after _SECONDS_TO_FAIL. Raises TernError.
+    """
+    with Repl(port, visits=True) as repl:
+        repl.start_main()
+        return repl.listen(_SECONDS_TO_FAIL)
 
 
 def traceback_in(output: str) -> list[str]:
@@ -561,6 +572,8 @@ def run_deploy(
     }
     if program is not None:
         _require_running(program, port, output)
+        if _has_ended(program, port, slot):
+            _require_running(program, port, _output_at_start(port))
         summary["modules"] = list(program.modules)
         summary["missing"] = list(program.missing)
     else:
@@ -569,6 +582,25 @@ def run_deploy(
         summary["clients"] = hello.clients
         summary["heap_free"] = hello.heap
     return summary
+
+
+def _has_ended(program: Program, port: str, slot: float) -> bool:
+    """Return whether a program that was started is known to have ended.
+
+    A program that answers the host at its port is waited for. slot: that of the board, in seconds.
+    """
+    imported = modules.imports(program.texts[0])
+    if imported.isdisjoint(_SERVING):
+        return False
+    try:
+        with contextlib.closing(open_link(port, SimpleQueue())) as link:
+            link.hello(patience_for(slot, _SECONDS_TO_ANSWER))
+    except RefusedError:  # it has answered, in the protocol of another release
+        return False
+    except DeviceError:
+        with contextlib.suppress(DeviceError):  # the board may sleep
+            return devices.find_prompt(port) is not None
+    return False
 
 
 def _require_running(program: Program, port: str, output: str) -> None:

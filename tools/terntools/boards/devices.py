@@ -129,7 +129,7 @@ def identify(port: str, patience: float = _PATIENCE, most: float = _MOST_WAIT) -
     else is on the port says nothing that is understood here. patience, most: seconds to wait for
     the hello, as of `Link.hello`. Raises DeviceError and UsageError.
     """
-    banner = _BANNER.search(_answer_to_ctrl_b(port))
+    banner = find_prompt(port)
     if banner:
         version = visible(banner[1].decode(errors="replace"))
         board = visible(banner[2].decode(errors="replace"))
@@ -150,6 +150,15 @@ def identify(port: str, patience: float = _PATIENCE, most: float = _MOST_WAIT) -
         firmware=firmware.removeprefix("micropython "),
         tern=tern_version or None,
     )
+
+
+def find_prompt(port: str) -> re.Match[bytes] | None:
+    """Return what MicroPython's prompt prints about itself: its version, and the kind of board.
+
+    The result is None if the board on `port` is not at its prompt, because a program runs there.
+    Raises DeviceError if the board goes away.
+    """
+    return _BANNER.search(_answer_to_ctrl_b(port))
 
 
 def _answer_to_ctrl_b(port: str) -> bytes:
