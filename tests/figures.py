@@ -45,7 +45,7 @@ def on_the_emulated_pico() -> tuple[dict[str, float], dict[str, Any]]:
     case = cases.Case()
     with subjects.subject("pico-emulated:1") as on:
         bench = latency.Bench(on)
-        figures = latency.main_figures(bench, case, (case.mechanism,), lambda line: None)
+        figures = latency.main_figures(bench, case, (case.mechanism,))
         request_bytes = len(bench.messages(case, 1)[0])
         of_demo = {name: bench.report(each, 2)["median"] for name, each in OF_DEMO.items()}
     kept = {

@@ -1,29 +1,106 @@
 """`tern bench latency` on emulated devices: figures, pages, and the figures that the project states."""
 
+import contextlib
+import io
 import json
+import re
+from dataclasses import astuple
 
 import figures
 import pytest
 
-from ternbench import latency, subjects
+from ternbench import latency, latency_command, subjects
 from ternbench.cases import Case
-from ternhost.errors import UsageError
+from ternbench.time_left import TimedSteps
+from ternhost.cli import main
+from ternhost.errors import OK, UsageError
+from ternhost.terminal import Progress
 from terntools.boards import deploy
 from terntools.boards.repl import ExecutionError
 from terntools.emulators import catalogue
 
+SMALL = Case(d=4)
 
-def test_a_bench_of_a_board_times_reports_and_mechanisms():
-    progress = []
-    result = latency.measure("emulated:1", Case(d=4), progress.append, mechanisms=("duchi",))
 
-    report = result["us_per_report"]
+@pytest.fixture(scope="module")
+def compared():
+    """The result of a bench that compares mechanisms on the emulated device."""
+    return latency.measure("emulated:1", SMALL, Progress(quiet=True), mechanisms=("duchi",))
+
+
+def test_a_bench_times_a_report_and_its_parts(compared):
+    report = compared["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]
     assert set(report["breakdown"]) == {*latency.PARTS, "steps"}
-    assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
-    names = [row["name"] for row in result["reports"]]
+
+
+def test_a_comparison_has_the_times_of_mechanisms_and_of_other_reports(compared):
+    library, plain = compared["us_per_coordinate"], compared["us_per_coordinate_plain_float"]
+    assert library["duchi"] < plain["duchi"]
+    names = [row["name"] for row in compared["reports"]]
     assert {"three-outputs, 1 of 4, logistic", "projection, all 4, logistic"} <= set(names)
-    assert len(progress) == len(latency.plan("emulated:1", Case(d=4), ("duchi",)))
+
+
+def test_no_kind_of_report_is_in_a_comparison_twice(compared):
+    names = [row["name"] for row in compared["reports"]]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("mechanisms", [(), ("duchi",)])
+def test_the_planned_work_of_a_bench_is_the_work_that_it_does(mechanisms, monkeypatch):
+    """So the time that is left comes to 0 at its end."""
+    all_steps = []
+
+    class KeptSteps(TimedSteps):
+        def __init__(self, progress):
+            super().__init__(progress)
+            all_steps.append(self)
+
+    monkeypatch.setattr(latency, "TimedSteps", KeptSteps)
+    latency.measure("emulated:1", SMALL, Progress(quiet=True), mechanisms)
+    time_left = all_steps[0].time_left
+    assert astuple(time_left.done) == pytest.approx(astuple(time_left.planned))
+    assert time_left.seconds() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """The folder of the session of a bench without options, and what it prints as JSON."""
+    folder = tmp_path_factory.mktemp("short") / "sessions"
+    command = ["bench", "latency", "--fleet", "emulated:1", "--json", "--sessions", str(folder)]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(command) == OK
+    (session,) = folder.iterdir()
+    return session, json.loads(printed.getvalue())
+
+
+def test_a_bench_without_options_times_one_kind_of_report(short):
+    _, result = short
+    assert [row["name"] for row in result["reports"]] == [Case().label]
+
+
+def test_the_rows_of_reports_have_the_median_of_the_report(short):
+    _, result = short
+    assert result["reports"][0]["median"] == result["us_per_report"]["median"]
+
+
+def test_the_text_has_the_median_and_no_other(short):
+    session, result = short
+    medians = re.findall(r"median ([\d.,]+) ms", (session / "latency.txt").read_text())
+    assert medians == [f"{result['us_per_report']['median'] / 1000:,.2f}"]
+
+
+def test_the_bar_of_the_picture_is_as_long_as_the_median(short):
+    """The total beside the bar has one digit. The parts are timed in other reports than the whole, so
+    that on a busy computer they may be longer than it.
+    """
+    _, result = short
+    report = result["us_per_report"]
+    (panel,) = [latency_command.time_panel(result)]
+    bar_length = sum(panel.bars[Case().label].values())
+    assert bar_length >= report["median"] - 1
+    if report["breakdown"]["steps"] > 0:
+        assert bar_length == pytest.approx(report["median"], abs=1)
 
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
@@ -80,7 +157,7 @@ def counted():
     """The main figures of a small report on a machine that counts instructions."""
     with subjects.subject("rv32-emulated:1") as device:
         bench = latency.Bench(device)
-        return latency.main_figures(bench, Case(d=4), ("duchi",), lambda line: None)
+        return latency.main_figures(bench, SMALL, ("duchi",))
 
 
 def test_the_parts_of_a_report_are_all_of_it(counted):

