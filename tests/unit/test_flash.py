@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from esptool.loader import ESPLoader
+from harness.network_ports import Rfc2217Server
 from harness.rom_loader import CHIPS, FLASH_BYTES, RomLoader
 from littlefs import LittleFS
 from spec.files import uf2_file
 
 from ternhost.errors import DeviceError, InterruptedByUser, UsageError
-from terntools.boards import uf2, usb, volumes
+from terntools.boards import esp32, uf2, usb, volumes
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
 from terntools.boards.flash_options import BootLoader, FlashOptions
@@ -98,6 +99,19 @@ def flash_esp32(board, tmp_path, data=None, **options):
     firmware = read_firmware(save(tmp_path, data or firmware_for()))
     boot_loader = BootLoader(reset=False)
     return flash(board.port, firmware, FlashOptions(boot_loader=boot_loader, **options))
+
+
+def test_an_esp32_at_another_computer_is_reset_and_flashed_by_rfc_2217(rom, tmp_path):
+    """esptool pulls RTS, which resets the chip, and DTR, which makes it wait in its boot loader. The
+    server of RFC 2217 gets both.
+    """
+    board, data = rom("esp32"), firmware_for(size=32_000)
+    firmware = read_firmware(save(tmp_path, data))
+    with Rfc2217Server(board.port) as server:
+        esp32.flash(server.url, firmware, FlashOptions())
+        assert ("rts", True) in server.lines
+        assert ("dtr", True) in server.lines
+    assert board.flash[board.offset : board.offset + len(data)] == data
 
 
 @pytest.mark.sampled(3)

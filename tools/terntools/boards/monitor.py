@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import select
@@ -218,7 +219,7 @@ class Monitor:
         until: None to go on for ever. Raises DeviceError once the board is gone.
         """
         while until is None or time.monotonic() < until:
-            select.select([self._board.fileno()], [], [], _TURN)  # wait for bytes of the board
+            self._wait_for_board()
             self._take_from_board()
             if time.monotonic() - self._shown > STATUS:
                 self._shown = time.monotonic()
@@ -226,6 +227,13 @@ class Monitor:
             has_host = self._take_from_host()
             if not has_host and time.monotonic() - self._asked > self._pause:
                 self._ask_again()
+
+    def _wait_for_board(self) -> None:
+        """Wait until the board has sent bytes, for at most _TURN seconds."""
+        try:
+            select.select([self._board.fileno()], [], [], _TURN)
+        except io.UnsupportedOperation:  # a port of RFC 2217, which a thread of pyserial reads
+            time.sleep(_TURN)
 
     def _take_from_board(self) -> None:
         """Pass the board's bytes on to the port of the host, and decode them."""

@@ -7,18 +7,17 @@ sends a credit, an empty frame, whenever it has read a certain number of them.
 import contextlib
 import errno
 import os
-import socket
 import threading
 import time
 from typing import Any
 
 import serial
-from serial.urlhandler import protocol_socket
 
 from tern import frames, host_frames, wire
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.links import Events, Link, hello_request, nonce_of
 from ternhost.reach.patience import MOST_WAIT, patience_for
+from ternhost.reach.ports import network
 from ternhost.reach.ports.names import no_port
 
 try:
@@ -33,9 +32,6 @@ BAUD = 115200
 _CONTROL = b"\x02\x03\x04"
 _POLL = 0.1  # seconds that a read waits at most, and so after which the reader notices its end
 _WRITE_TIMEOUT = 5.0  # seconds
-_LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed
-_PAUSE = 0.05  # seconds of silence after which the answer has ended
-_CHUNK = 4096  # bytes to read at a time
 # If bytes wait, and no credit has come for so many seconds, then credits were lost, because the
 # board was reset or bytes were damaged. The host and the board then begin to count anew. A board
 # with a slot gets the time of its slot in addition.
@@ -281,6 +277,8 @@ def _reason(error: Exception) -> str:
         return "it takes no more bytes"
     if "returned no data" in str(error):  # what pyserial says when a port hangs up
         return "it was unplugged"
+    if "socket disconnected" in str(error) or "reader thread died" in str(error):
+        return "the connection was closed; another program may use the board"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     if isinstance(error, _TermiosError):
@@ -288,70 +286,12 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-class _SocketPort(protocol_socket.Serial):
-    """pyserial's port on a socket, with two changes.
-
-    Beside socket://HOST:PORT it also opens socket:///PATH, a Unix socket. And its socket is closed
-    even if the other end was closed first.
-    """
-
-    _socket: Any = None
-
-    def open(self) -> None:
-        """Connect to the socket of the port. Raises SerialException."""
-        _scheme, _slashes, path = str(self.portstr).partition("//")
-        is_unix_socket = path.startswith("/")
-        if not is_unix_socket:
-            super().open()
-            return
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(path)
-        except OSError as error:
-            connection.close()
-            raise serial.SerialException(error.errno, error.strerror) from error
-        # What pyserial's own `open` sets.
-        connection.setblocking(False)
-        self.logger = None
-        self._socket = connection
-        self.is_open = True
-
-    def close(self) -> None:
-        """Disconnect; from a Unix socket, only once the board has ended its answer."""
-        connection = self._socket
-        if connection and connection.family == socket.AF_UNIX:
-            self._read_rest_of_answer(connection)
-        try:
-            super().close()
-        finally:
-            if connection:
-                connection.close()
-
-    @staticmethod
-    def _read_rest_of_answer(connection: socket.socket) -> None:
-        """Read what an emulated board still sends, until it is silent for a moment.
-
-        Otherwise a Unix socket, unlike TCP, would fail at once for a board that is still answering,
-        and QEMU, which emulates it, may not survive that.
-        """
-        end = time.monotonic() + _LAST_WORDS
-        with contextlib.suppress(OSError):  # the board is silent, or the other end is closed
-            connection.settimeout(_PAUSE)
-            while time.monotonic() < end:
-                received = connection.recv(_CHUNK)
-                if not received:
-                    return
-
-
 def open_port(port: str, baud: int = BAUD) -> serial.Serial:
     """Open a device path or a URL of pyserial, for this process alone.
 
     baud: the speed in bits per second. Raises DeviceError and UsageError.
     """
-    make: Any = serial.serial_for_url
-    is_socket = port.lower().startswith("socket://")
-    if is_socket:
-        make = _SocketPort
+    make: Any = network.CLASSES.get(_scheme_of(port), serial.serial_for_url)
     try:
         opened: serial.Serial = make(
             port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
@@ -362,6 +302,12 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
         raise UsageError(text, hint="name a device, or a pyserial URL") from error
     except PORT_ERRORS as error:
         raise _open_error(port, error) from error
+
+
+def _scheme_of(port: str) -> str:
+    """Return the scheme of a port that is a URL, in lower case; "" for a path."""
+    scheme, separator, _rest = port.lower().partition("://")
+    return scheme if separator else ""
 
 
 def _open_error(port: str, error: Exception) -> DeviceError:
@@ -380,9 +326,8 @@ def _open_error(port: str, error: Exception) -> DeviceError:
         return DeviceError(text, hint="end that program first")
     if code in (errno.EACCES, errno.EPERM):
         return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
-    if port.startswith("socket://"):
-        hint = "start the board, or check the address"
-        return DeviceError(f"nothing listens at {port}", hint=hint)
+    if _scheme_of(port) in network.CLASSES:
+        return network.open_error(port, error)
     has_no_speed = "ioctl" in description  # it was opened, and is no serial port
     if has_no_speed:
         hint = "name a device such as /dev/ttyACM0"

@@ -23,8 +23,8 @@ _USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # short names as in mpremote
 _SHORT_NAME = re.compile("([auc])([0-9]+)")
 NAMES = (
-    "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or "
-    "a socket:// URL"
+    "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path, or "
+    "a socket:// or rfc2217:// URL"
 )
 
 
