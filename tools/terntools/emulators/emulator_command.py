@@ -12,9 +12,10 @@ from typing import Any
 from ternhost import errors
 from ternhost.command import add_command, add_group, add_option, print_line, print_result
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach.ports import named
 from ternhost.signals import heeding_interrupts
 from ternhost.terminal import Progress
-from terntools.emulators import catalogue, micropython, pico, qemu
+from terntools.emulators import catalogue, micropython, named_boards, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
 
@@ -45,6 +46,7 @@ def add_parser(subparsers: Any) -> None:
 
     example = """tern emulator build pico
         tern emulator run --flash pico.bin
+        tern emulator run --name desk
         tern emulator run rv32 --flash c3.bin
         tern emulator run --blank"""
     run = add_command(
@@ -62,8 +64,11 @@ def add_parser(subparsers: Any) -> None:
         choices=catalogue.NAMES,
         help=text,
     )
+    flash_or_name = run.add_mutually_exclusive_group()
     text = "file that keeps its flash, made if it is missing (default: none)"
-    add_option(run, "--flash FILE", text, type=Path)
+    add_option(flash_or_name, "--flash FILE", text, type=Path)
+    text = "keep its port and its flash under this name: other commands call the board id:NAME"
+    add_option(flash_or_name, "--name NAME", text)
     text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
     text = "leave a new flash empty: a Pico's boot loader waits for a firmware, which is provided"
@@ -101,27 +106,39 @@ def _run(args: argparse.Namespace) -> int:
     with (
         heeding_interrupts(),
         tempfile.TemporaryDirectory(prefix="tern-blank-") as folder,
+        contextlib.ExitStack() as stack,
     ):
+        named_board = None
+        if args.name is not None:
+            named_board = named_boards.prepare(args.name, args.what)
+            args.flash = named_board.flash
         flashing: dict[str, str] = {}  # options with which a blank Pico is flashed
         if args.blank:
             flashing = _prepare_flashing(args, Path(folder))
-        with _booted(args) as board, contextlib.suppress(KeyboardInterrupt):
-            print_result({"port": board.url, **flashing}, board.url, args.json)
+        board = stack.enter_context(_booted(args))
+        result = {"port": board.url, **flashing}
+        name_of_board = board.url  # in other commands
+        if named_board is not None:
+            stack.enter_context(named_boards.linked(named_board, board.url))
+            result.update(port=named_board.url, name=named_board.name, flash=str(named_board.flash))
+            name_of_board = f"id:{named_board.name}"
+        with contextlib.suppress(KeyboardInterrupt):
+            print_result(result, result["port"], args.json)
             if not (args.quiet or args.json):
-                _print_next_step(board.url, flashing)
+                _print_next_step(name_of_board, flashing)
             while board.is_running:
                 time.sleep(0.2)
             raise DeviceError(f"the emulated {args.what} has ended", hint="its messages are above")
     return errors.OK
 
 
-def _print_next_step(url: str, flashing: Mapping[str, str]) -> None:
+def _print_next_step(board: str, flashing: Mapping[str, str]) -> None:
     """Print how the board becomes a member of a fleet, on standard error.
 
-    url: its port. flashing: the options with which a blank Pico is flashed.
+    board: what other commands call it. flashing: the options with which a blank Pico is flashed.
     """
     options = "".join(f" --{name} {value}" for name, value in flashing.items())
-    example = f"tern board up {url}{options} --store fleet.sqlite --device 1 --data flights --yes"
+    example = f"tern board up {board}{options} --store fleet.sqlite --device 1 --data flights --yes"
     print_line(f"in another terminal, such as: {example}", sys.stderr)
 
 
@@ -165,6 +182,13 @@ def _info(args: argparse.Namespace) -> int:
         if info[name]:
             build_state = f"built of {_source(info[name])}"
         lines.append(f"{name:12} {build_state}")
+    info["named"] = []
+    for board in named.all_boards():
+        state = "runs" if board.is_running else "off"
+        lines.append(f"{board.name:12} emulated {board.kind}, {state}: {board.folder}")
+        info["named"].append(
+            {"name": board.name, "kind": board.kind, "state": state, "folder": str(board.folder)}
+        )
     print_result(info, "\n".join(lines), args.json)
     return errors.OK
 

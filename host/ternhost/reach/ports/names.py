@@ -13,9 +13,10 @@ from serial.tools import list_ports
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.links import scheme_of
+from ternhost.reach.ports import named
 
-RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
-AUTO = "auto"  # the name of the only board
+RP2, ESP32, INSTRUMENT, EMULATED = "rp2", "esp32", "instrument", "emulated"
+AUTO = "auto"  # the name of the only board that is plugged in
 
 # For a USB id "vendor:product", the family of the board (one of the above) and what it is. Some ids
 # are those of a bridge chip between USB and the board, which in most cases is an ESP32.
@@ -33,14 +34,38 @@ class Device:
     """A port with a board or an instrument on it."""
 
     port: str
-    family: str  # RP2, ESP32 or INSTRUMENT
+    family: str  # RP2, ESP32, INSTRUMENT or EMULATED
     board: str  # what it is, for people
-    usb_id: str  # "vendor:product", in hexadecimal digits
-    serial_number: str | None
+    usb_id: str | None  # "vendor:product", in hexadecimal digits
+    serial_number: str | None  # the name of an emulated board
 
 
 def find() -> list[Device]:
-    """Return the ports with a board or an instrument whose USB id is known, sorted by port."""
+    """Return the ports with a board or an instrument, sorted by port.
+
+    They are those whose USB id is known, and those of emulated boards that have a name and run.
+    """
+    return sorted((*_plugged_in(), *_emulated()), key=lambda device: device.port)
+
+
+def _emulated() -> list[Device]:
+    """Return the ports of the emulated boards that have a name and run."""
+    devices = []
+    for board in named.all_boards():
+        if board.is_running:
+            device = Device(
+                port=board.url,
+                family=EMULATED,
+                board=f"emulated {board.kind}",
+                usb_id=None,
+                serial_number=board.name,
+            )
+            devices.append(device)
+    return devices
+
+
+def _plugged_in() -> list[Device]:
+    """Return the ports with a board or an instrument whose USB id is known."""
     devices = []
     for port in list_ports.comports():
         usb_id = f"{port.vid or 0:04x}:{port.pid or 0:04x}"  # None: not a port on USB
@@ -55,7 +80,7 @@ def find() -> list[Device]:
             serial_number=port.serial_number or None,
         )
         devices.append(device)
-    return sorted(devices, key=lambda device: device.port)
+    return devices
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -100,7 +125,7 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
     """
     _check(name)
     if name == AUTO:
-        boards = [device for device in find() if device.family != INSTRUMENT]
+        boards = [device for device in _plugged_in() if device.family != INSTRUMENT]
         if may_be_absent and not boards:
             return AUTO
         return _only_port(boards, name, advice="plug one in, or name its port")
@@ -121,16 +146,17 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
 def _port_of_serial_number(name: str) -> str:
     """Return the port of the only board whose serial number begins with the one in `name`.
 
-    name: "id:" and the beginning of a serial number. Raises DeviceError if there is no such board,
-    and UsageError if there are several.
+    name: "id:" and a serial number, or its beginning; or the name of an emulated board. Raises
+    DeviceError if there is no such board, and UsageError if there are several.
     """
     beginning = name.removeprefix("id:")
     devices = find()
-    matches = []
-    for device in devices:
-        serial_number = device.serial_number or ""
-        if serial_number.startswith(beginning):
-            matches.append(device)
+    matches = [device for device in devices if device.serial_number == beginning]
+    if not matches:
+        for device in devices:
+            serial_number = device.serial_number or ""
+            if serial_number.startswith(beginning):
+                matches.append(device)
     found = "none"
     if devices:
         found = _list(devices)

@@ -6,6 +6,7 @@ a board is reset.
 """
 
 import contextlib
+import os
 import socket
 import time
 from typing import Any
@@ -39,7 +40,7 @@ class SocketPort(protocol_socket.Serial):
             return
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(path)
+            connection.connect(os.path.realpath(path))  # a path of a socket must be short
         except OSError as error:
             connection.close()
             raise serial.SerialException(error.errno, error.strerror) from error
