@@ -12,6 +12,7 @@ from ppk2_api import ppk2_api
 
 from ternbench import energy
 from ternbench.meters import csv, ina, ppk2
+from ternbench.meters.csv import Choices
 from ternbench.meters.joulescope import from_samples
 from ternhost.errors import DeviceError, TernError, UsageError
 
@@ -364,15 +365,15 @@ def export_lines(header, delimiter, scales):
 def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header, delimiter, scales):
     path = tmp_path / "export.csv"
     path.write_text("\n".join(export_lines(header, delimiter, scales)))
-    require_known(csv.read(path, volts=None if scales[2] else VOLTS))
+    require_known(csv.read(path, Choices(volts=None if scales[2] else VOLTS)))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "no records"),
-        ("time_s,current_a,voltage_v,marker\n1,2,3,0\n", "a single sample"),
-        ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
+        ("time_s,current_a,voltage_v,marker\n1,2,3,0\n", "has 1 sample"),
+        ("a,b,c\n1,2,3\n2,3,4\n", "no column of marker"),
         ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "line 2, column current_a"),
         ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from ternbench.meters.choice import MeterChoice
 from ternhost import errors
 from ternhost.command import add_command, add_option
 from ternhost.errors import UsageError
+from ternhost.options import shown
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.boards import devices
@@ -32,6 +34,7 @@ def add_parser(actions: Any) -> None:
     add_option(parser, "--meter METER", text, required=True)
     text = "also measure the current of the board in deep sleep, for 'tern bench battery --sleep'"
     add_option(parser, "--asleep", text)
+    add_option(parser, "--anyway", "accept a power or a supply voltage that no board has")
     others = "It also takes the options of 'tern bench latency --help'."
     parser.epilog = "\n".join([others, "", *choice.help_lines(), "", str(parser.epilog)])
 
@@ -50,9 +53,11 @@ def _run(args: argparse.Namespace) -> int:
         task = Task(
             case=case,
             fleet=fleet_name,
-            marker=chosen.settings.get("marker"),
+            # The marker of a file is a column, and no pin of a board.
+            marker=chosen.settings.get("marker") if chosen.meter.needs_board else None,
             active_low=chosen.settings.get("active_low", False),
             asleep=args.asleep,
+            anyway=args.anyway,
             say=progress.say,
         )
         finding = chosen.open().find(task)
@@ -109,4 +114,42 @@ def summary(result: dict[str, Any]) -> str:
     asleep = result["asleep_microamperes"]
     if asleep is not None:
         lines.append(f"{asleep:,.1f} uA asleep")
+    if result["mean_milliwatts"] is not None:
+        lines.append(f"  mean power of the recording: {result['mean_milliwatts']:,.4g} mW")
+    if "recording" in result:
+        lines += _recording_lines(result["recording"], result["windows"])
     return "\n".join(lines)
+
+
+def _recording_lines(recording: Mapping[str, Any], windows: int) -> list[str]:
+    """Return what was taken for what in a recording, a line for each.
+
+    recording: as --json prints it. windows: how many the marker marks.
+    """
+    notes = {
+        "time": f"{recording['samples_per_second']:,.6g} samples a second for {recording['seconds']:.3g} s",
+        "marker": f"{windows} windows, in which it is {recording['marked_by']}",
+    }
+    lines = []
+    for name in ("time", "current", "power", "supply", "marker"):
+        parts = []
+        taken = recording["taken"].get(name)
+        if taken:
+            parts.append(_taken_words(taken))
+        if name in notes:
+            parts.append(notes[name])
+        if parts:
+            lines.append(f"  {name + ':':9}{'; '.join(parts)}")
+    return lines
+
+
+def _taken_words(taken: Mapping[str, str]) -> str:
+    """Return what a quantity was taken from in words, such as "column 'I/mA' in mA"."""
+    if "setting" in taken:
+        return f"as stated, {taken['setting']}"
+    words = f"column {shown(taken['column'])}"
+    if "input" in taken:
+        words = f"input {taken['input']} in {words}"
+    if "unit" in taken:
+        words += f" in {taken['unit']}"
+    return words

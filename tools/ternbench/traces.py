@@ -4,8 +4,8 @@ As in MLPerf Tiny, a pin of the board marks each window; current and pin come fr
 instrument.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,9 @@ class Trace:
 
     seconds: the time, which increases. amperes, volts: of the supply. marker: whether the board's
     marker pin is set. ranges: the number of the instrument's measuring range, if it tells. clipped:
-    whether the current is at the end of its range or beyond, if the instrument tells. Raises UsageError
-    for arrays that do not fit each other.
+    whether the current is at the end of its range or beyond, if the instrument tells. taken: what a
+    file's time, current, supply and marker were taken from, such as a column and its unit. Raises
+    UsageError for arrays that do not fit each other.
     """
 
     seconds: Floats
@@ -44,6 +45,7 @@ class Trace:
     marker: Bools
     ranges: Ints | None = None
     clipped: Bools | None = None
+    taken: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise UsageError unless all arrays have one length and the numbers make sense."""
@@ -100,14 +102,16 @@ def find_windows(trace: Trace) -> list[Window]:
 
 
 def joules_between(trace: Trace, start: float, end: float) -> float:
-    """Return the energy between two times in seconds, by the trapezoidal rule.
+    """Return the energy between two times in seconds.
 
-    The power at the two times is interpolated between the samples around them.
+    A sample stands for the time around it, up to the middle between it and its neighbours. An edge
+    of the marker is taken to be in such a middle, too, so that no power from outside of a window is
+    counted in it.
     """
-    is_inside = (trace.seconds > start) & (trace.seconds < end)
-    times = np.concatenate(([start], trace.seconds[is_inside], [end]))
-    watts = np.interp(times, trace.seconds, trace.watts)
-    return float(np.trapezoid(watts, times))
+    middles = (trace.seconds[1:] + trace.seconds[:-1]) / 2
+    first, last = np.searchsorted(middles, (start, end), side="right").tolist()
+    borders = np.concatenate(([start], middles[first:last], [end]))
+    return float(np.sum(np.diff(borders) * trace.watts[first : last + 1]))
 
 
 def idle_watts(trace: Trace, windows: Sequence[Window]) -> float:
@@ -125,6 +129,18 @@ def idle_watts(trace: Trace, windows: Sequence[Window]) -> float:
         hint = "let the board rest between two windows"
         raise TernError("the trace has no idle time outside of its windows", hint)
     return float(np.median(trace.watts[is_idle]))
+
+
+def samples_per_second(trace: Trace) -> float:
+    """Return the usual rate of the samples, without the gaps between some of them."""
+    steps = np.diff(trace.seconds)
+    return float(1 / np.mean(steps[steps < 2 * np.median(steps)]))
+
+
+def mean_watts(trace: Trace) -> float:
+    """Return the mean power of a whole recording of two samples or more."""
+    start, end = float(trace.seconds[0]), float(trace.seconds[-1])
+    return joules_between(trace, start, end) / (end - start)
 
 
 def require_samples(trace: Trace, windows: Sequence[Window]) -> None:

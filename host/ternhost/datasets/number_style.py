@@ -165,6 +165,15 @@ def is_number(cell: str) -> bool:
     return is_plain or any(style.is_grouped(cell) for style in _GROUPED)
 
 
+def tells_decimal_mark(cells: Sequence[str]) -> bool:
+    """Return whether a cell of a column can be read with one decimal mark only.
+
+    0.5 and 12345.678 tell the mark. 12.345 does not: it is 12345 where points group thousands.
+    """
+    marked_cells = _telling(cells, "\n".join(cells))
+    return any(len({style.decimal for style in styles_of(cell)}) == 1 for cell in marked_cells)
+
+
 def style_of(columns: Sequence[Sequence[str]], separator: str) -> NumberStyle:
     """Return the style of the numbers in a table.
 

@@ -50,6 +50,8 @@ class RawTable:
     - thousands: the mark between groups of three digits; empty if there is none
     - breaks: the rows, from 0, before which the file has a blank line
     - place: what `lines` counts: lines of a file, or rows of a data frame
+    - names_in_comment: the columns are named in a comment, as numpy.savetxt does it
+    - separator: of the cells in a line; empty for one column, or without a file
     """
 
     name: str
@@ -61,6 +63,8 @@ class RawTable:
     thousands: str = ""
     breaks: Sequence[int] = ()
     place: str = "line"
+    names_in_comment: bool = False
+    separator: str = ""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -197,6 +201,8 @@ def read(path: str | Path, header: bool | None = None, names: Collection[str] = 
         decimal=style.decimal,
         thousands=style.thousands,
         breaks=content.breaks,
+        names_in_comment=content.names is not None and not content.line_of_names,
+        separator=layout.separator,
     )
 
 

@@ -33,8 +33,8 @@ class Task:
 
     case: the kind of report. fleet: the board, as a fleet of one, such as "port:/dev/ttyACM0". marker:
     number of the board's pin that is set during a report; None: the board's usual pin. active_low: the
-    pin is low during a report, not high. asleep: measure the board in deep sleep, too. say: shows the
-    user a line about the next step.
+    pin is low during a report, not high. asleep: measure the board in deep sleep, too. anyway: accept
+    figures that no board has. say: shows the user a line about the next step.
     """
 
     case: Case
@@ -42,6 +42,7 @@ class Task:
     marker: int | None
     active_low: bool
     asleep: bool
+    anyway: bool
     say: Callable[[str], None]
 
 

@@ -4,6 +4,7 @@ The place is the port or the file of the meter. Settings follow after commas, su
 `ppk2:a1,volts=3.3,no-supply`. Each meter declares its own (`Meter.place`, `Meter.settings`).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from ternbench.meters import METERS
 from ternbench.meters.base import Meter
 from ternhost.errors import UsageError
 from ternhost.options import Option
+
+# The last setting of a text. Its value may have commas if it is in quotes.
+_LAST_SETTING = re.compile(
+    r""",\s*(?P<word>[\w-]+)(?:=(?P<value>"[^"]*"|'[^']*'|[^,]*))?\Z""", re.S
+)
 
 
 @dataclass(frozen=True)
@@ -47,17 +53,20 @@ def parse(text: str) -> MeterChoice:
     # Settings stand at the end. What is before them is the place, which may have commas, too.
     rest = text
     settings: dict[str, Any] = {}
-    while "," in rest:
-        before, _, setting = rest.rpartition(",")
-        word, _, value = setting.partition("=")
+    while match := _LAST_SETTING.search(rest):
+        word = match["word"]
         if word not in options:
             break
-        settings[options[word].name] = _read(name, options[word], value)
-        rest = before
+        setting = options[word].name
+        if setting in settings:
+            raise UsageError(f"--meter {name} has the setting {word} twice", "leave one out")
+        settings[setting] = _read(name, options[word], _without_quotes(match["value"] or ""))
+        rest = rest[: match.start()]
     place = rest.removeprefix(name).removeprefix(":")
     if "," in rest and not Path(place).exists():
         word = rest.rpartition(",")[2].partition("=")[0]
-        raise UsageError(f"--meter {name} has no setting {word!r}", f"it has {_words(meter)}")
+        hint = f"it has {_words(meter)}; put a value that has a comma in quotes"
+        raise UsageError(f"--meter {name} has no setting {word!r}", hint)
 
     if meter.place and not place:
         text = f"--meter {name} needs a {meter.place.lower()}"
@@ -67,19 +76,30 @@ def parse(text: str) -> MeterChoice:
     return MeterChoice(name=name, meter=meter, place=place, settings=settings)
 
 
+def _without_quotes(value: str) -> str:
+    """Return the value of a setting without the quotes around it."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value
+
+
 def help_lines() -> list[str]:
     """Return what --meter can name: for each meter a line, and one for each of its settings."""
     lines = ["meters, each with its settings after commas, as in ppk2:a1,volts=3.3:"]
-    options: dict[str, Option] = {}
+    options: dict[str, list[Option]] = {}  # settings of several meters may have one word
     for name, meter in _available():
         form = f"{name}:{meter.place}" if meter.place else name
         lines.append(f"  {form:14}{meter.about}")
         if meter.settings:
             lines.append(f"  {'':14}settings: {_words(meter)}")
-        options |= {_word(option): option for option in meter.settings}
+        for option in meter.settings:
+            same_word = options.setdefault(_word(option), [])
+            if option not in same_word:
+                same_word.append(option)
     lines.append("settings:")
-    for word, option in options.items():
-        lines.append(f"  {_form(word, option):14}{option.help_text()}")
+    for word, same_word in options.items():
+        for option in same_word:
+            lines.append(f"  {_form(word, option):14} {option.help_text()}")
     return lines
 
 

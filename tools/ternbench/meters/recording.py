@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ternbench import energy
+from ternbench import energy, traces
 from ternbench.meters.base import ACTIVE_LOW, VOLTS, Finding, Meter, Task
 from ternbench.meters.instrument import bars_of
 from ternbench.traces import Trace
@@ -53,5 +53,18 @@ class Recording(Meter):
     def find(self, task: Task) -> Finding:
         source = f"measured, from {self.path.name}"
         trace = self.read()
-        report = energy.measure(trace, self.reports_per_window, source, active_low=task.active_low)
-        return Finding(report, bars_of(task.case, report))
+        report = energy.measure(
+            trace,
+            self.reports_per_window,
+            source,
+            active_low=task.active_low,
+            anyway=task.anyway,
+        )
+        recording = {
+            "samples": len(trace.seconds),
+            "samples_per_second": traces.samples_per_second(trace),
+            "seconds": float(trace.seconds[-1] - trace.seconds[0]),
+            "marked_by": "low" if task.active_low else "high",
+            "taken": {name: dict(taken) for name, taken in trace.taken.items()},
+        }
+        return Finding(report, bars_of(task.case, report), more={"recording": recording})

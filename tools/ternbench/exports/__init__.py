@@ -1,0 +1,1 @@
+"""Understands the tables that programs of instruments export, each in a form of its own."""
