@@ -5,7 +5,7 @@ import json
 import pytest
 import rig
 from harness.arena import COST, Arena
-from harness.kept import accounts
+from harness.kept import spent
 from harness.proxy import Faults
 from harness.served import ends, finish, serve
 
@@ -28,7 +28,7 @@ class Restored:
         finish(serve(arena, rounds=ROUNDS_BEFORE_COPY))
         self.saved = rig.tern("--json", "backup", "save", arena.directory / "broker", backup).json
         finish(serve(arena, rounds=ROUNDS_BEFORE_COPY + ROUNDS_AFTER_COPY))
-        self.accounts_before = dict(accounts(arena.boards))
+        self.spent_before = spent(arena.boards)
         self.directory = arena.directory.parent / "elsewhere" / "broker"
         self.restored = rig.tern("--json", "backup", "restore", backup, self.directory).json
 
@@ -39,7 +39,7 @@ class Restored:
         fleet = f"mqtt:{self.directory}"
         self.lines = finish(serve(arena, fleet=fleet, store=self.store, rounds=2))
         self.result = self.lines[-1]
-        self.accounts = dict(accounts(arena.boards))
+        self.spent = spent(arena.boards)
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +84,14 @@ def test_the_reports_in_a_restored_store_are_those_of_the_boards_ledgers(restore
 
 
 def test_a_device_pays_once_for_the_first_question_of_a_restored_host(restored):
-    for device, account in restored.accounts.items():
-        assert account.spent == restored.accounts_before[device].spent + COST
+    paid = {device: amount + COST for device, amount in restored.spent_before.items()}
+    assert restored.spent == paid
 
 
 def test_no_budget_is_overspent_by_a_restore(restored):
-    for account in restored.accounts.values():
-        assert account.spent == COST * (ROUNDS_BEFORE_COPY + ROUNDS_AFTER_COPY + 1)
-        assert account.spent <= restored.arena.budget
+    for amount in restored.spent.values():
+        assert amount == COST * (ROUNDS_BEFORE_COPY + ROUNDS_AFTER_COPY + 1)
+        assert amount <= restored.arena.budget
 
 
 def test_a_restored_host_counts_what_its_boards_paid_after_the_copy(restored):
@@ -110,6 +110,6 @@ def test_every_board_has_told_what_it_has_spent(restored):
 def test_passwords_of_a_restored_broker_belong_to_its_keys(restored):
     assert (restored.directory / "passwords").stat().st_mode & 0o077 == 0
     text = (restored.directory / "passwords").read_text()
-    assert {f"{device:08x}" for device in restored.accounts} <= {
+    assert {f"{device:08x}" for device in restored.spent} <= {
         line.partition(":")[0] for line in text.splitlines()
     }

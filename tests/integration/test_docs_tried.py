@@ -9,17 +9,12 @@ A comment above a block says what to do with it:
 """
 
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from ternhost.reach.broker.mosquitto import free_port
+from harness.terminals import Terminals, run
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -27,23 +22,7 @@ BLOCK = re.compile(
 )
 MARKDOWN = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
 PAGES = [path for path in MARKDOWN if BLOCK.search(path.read_text())]
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-SECONDS_TO_START = 100
 LEAST_ACCURACY = {"own-data-tutorial": {"air": 0.85}}  # of the runs of a page, by their names
-
-
-def run(program, folder, seconds, **options):
-    """Run a program of a page; return its exit code and the end of its outputs."""
-    ended = subprocess.run(
-        program,
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        **options,
-    )
-    return ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
 
 
 def edited(text, diff):
@@ -55,45 +34,6 @@ def edited(text, diff):
         assert text.count(before) == 1, f"{before!r} is not once in:\n{text}"
         text = text.replace(before, after)
     return text
-
-
-class Terminals:
-    """Programs of a page that stay, each as in a terminal of its own, in a folder."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.programs = []
-
-    def start(self, code, expected):
-        """Start a program in the background, and wait until it has printed the expected text."""
-        broker = re.match(r"tern broker run (\S+)", code)
-        if broker:  # at a port that nobody else uses
-            config = ["tern", "broker", "config", broker[1], "--port", str(free_port())]
-            ended, said = run(config, self.folder, 60)
-            assert ended == 0, said
-        output = self.folder / f"terminal{len(self.programs)}.txt"
-        with output.open("wb") as file:
-            program = subprocess.Popen(
-                ["sh", "-ec", code],
-                cwd=self.folder,
-                env=ENVIRONMENT,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.programs.append(program)
-        until = time.monotonic() + SECONDS_TO_START
-        while expected not in output.read_text():
-            has_time = program.poll() is None and time.monotonic() < until
-            assert has_time, f"{code}\n{output.read_text()}"
-            time.sleep(0.1)
-
-    def end(self):
-        """End the programs, the last one first, as Ctrl-C does."""
-        for program in reversed(self.programs):
-            if program.poll() is None:
-                os.killpg(program.pid, signal.SIGINT)
-                program.wait(30)
 
 
 @pytest.fixture

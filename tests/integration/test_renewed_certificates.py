@@ -1,13 +1,15 @@
 """A broker's certificate expires while boards are connected, and is renewed without touching them."""
 
-import shutil
 import ssl
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import rig
+from harness.guide import commands
 from harness.raw_client import RawClient, wait_for
+from harness.terminals import run
 
 from ternhost.reach import certificates
 from ternhost.reach.broker.access import CERTIFICATE
@@ -16,7 +18,7 @@ from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 LIFE = 8.0  # seconds of a short-lived certificate: long enough for a board to connect
-OTHER_AUTHORITY = "authority.*"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operate.md"
 
 
 def short_lived_certificate(directory, seconds):
@@ -147,11 +149,13 @@ def test_a_certificate_of_somebody_else_is_not_replaced(broker):
 
 def test_a_new_authority_signs_the_broker_and_its_sites(broker):
     """The steps of the guide: the files of the old authority are moved away."""
+    _renew, move_away, make_new = commands(GUIDE, "Certificates")
+    broker.rename(broker.with_name("my-broker"))
+    broker = broker.with_name("my-broker")
     old = broker.parent / "old"
-    old.mkdir()
-    for path in broker.glob(OTHER_AUTHORITY):
-        shutil.move(path, old)
-    rig.tern("broker", "config", broker, "--host", "localhost", code=0)
+    for step in (move_away, make_new):
+        ended, said = run(["sh", "-ec", step], broker.parent, 60)
+        assert ended == 0, said
 
     assert (broker / "authority.der").read_bytes() != (old / "authority.der").read_bytes()
     assert not certificates.must_be_renewed(broker, signer=broker)

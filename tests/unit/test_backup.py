@@ -110,6 +110,7 @@ def test_boards_are_left_out_of_a_backup(directory, tmp_path):
     (board / "ledger").mkdir(parents=True)
     (board / "clients.bin").write_bytes(b"x")
     (board / "ledger" / "00000001").write_bytes(b"x")
+    (board.parent / "made.json").write_text("{}")
     saved = save.save(directory, tmp_path / "b")
     assert saved.boards == 1
     assert not [name for name in saved.manifest.files if name.startswith("fleet")]

@@ -18,6 +18,7 @@ from ternhost.backup.manifest import RUNS, STORE_OUTSIDE
 from ternhost.backup.stores import is_sqlite
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
+from ternhost.provision.boards import FLEET_NAME
 from ternhost.reach.broker.access import HOST, Access
 from ternhost.run.directory import PACKED_NAME, directory_of
 from ternhost.store import last_backup, schema
@@ -63,11 +64,17 @@ def contents_of(directory: Path) -> Contents:
 def _add_tree(contents: Contents, directory: Path, prefix: str) -> None:
     """Add the files below a directory. prefix: of their names in the archive. Raises OSError."""
     for folder, folders, names in os.walk(directory, onerror=_raise):
-        if storage.CLIENTS in names or PACKED_NAME in names:
-            contents.boards += 1
         if storage.CLIENTS in names:
+            contents.boards += 1
             folders.clear()
             continue
+        boards = [name for name in folders if (Path(folder, name) / storage.CLIENTS).is_file()]
+        if Path(folder).name == FLEET_NAME and boards:  # what else is in it is about these boards
+            contents.boards += len(boards)
+            folders.clear()
+            continue
+        if PACKED_NAME in names:
+            contents.boards += 1
         folders.sort()
         for name in sorted(names):
             path = Path(folder, name)
