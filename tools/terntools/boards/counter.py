@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from tern.storage import MAX_AHEAD
 from ternhost.errors import UsageError
+from ternhost.guides import guide
 from ternhost.privacy.accounting import Policy
 from ternhost.text import counted
 from terntools.boards.repl import Repl
@@ -50,7 +51,7 @@ def look(repl: Repl) -> Fuses:
         raise UsageError(
             f"the board on {repl.name} has no counter: its chip has no fuses for one, or they are "
             "protected or in use",
-            hint="leave out --counter; docs/guides/locks.md lists the chips",
+            hint=f"leave out --counter; {guide('locks.md')} lists the chips",
         )
     return Fuses(*state)
 

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 
 from tern.links import mqtt
 from ternhost.errors import DeviceError, StorageError, TernError
+from ternhost.guides import guide
 from ternhost.reach import absence
 from ternhost.reach.broker.absent import AbsentBoards
 from ternhost.reach.broker.access import HOST, Access
@@ -60,7 +61,7 @@ def start(repl: Repl, member: Member, store: Path) -> str:
         if board_says:
             lines.append(f"the board says: {board_says}")
     lines += reasons
-    raise DeviceError("\n  ".join(lines), hint="docs/guides/absent.md lists what to check")
+    raise DeviceError("\n  ".join(lines), hint=f"{guide('absent.md')} lists what to check")
 
 
 def _head(device: int) -> str:

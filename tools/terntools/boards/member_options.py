@@ -119,7 +119,7 @@ _GROUPS = {
         _Declared("--own-key-only", "answer rounds for this device only, not for the whole fleet"),
         _Declared(
             "--wake-s S",
-            "its program lets the board sleep, S seconds at a time (docs/guides/battery.md)",
+            "its program lets the board sleep, S seconds at a time",
             type=int,
         ),
     ),

@@ -9,6 +9,7 @@ from tern.update import MAIN
 from ternhost.command import warn
 from ternhost.datasets.schema import Schema
 from ternhost.errors import TernError, UsageError
+from ternhost.guides import guide
 from terntools.boards import modules, mpy, syntax
 
 EMULATED = "emulated"  # a board of this computer runs the sources
@@ -175,7 +176,7 @@ def program_files(
         raise UsageError(
             f"{program.name} does not import tern.update: it would take no further package, "
             "and be rolled back",
-            hint="give its App an Update(board), out of tern.update: docs/guides/application.md",
+            hint=f"give its App an Update(board), out of tern.update: {guide('application.md')}",
         )
     extra_modules = [*extra_modules, *_ALWAYS]
     files = {}

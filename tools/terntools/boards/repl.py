@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from ternhost.errors import DeviceError, RefusedError, TernError
+from ternhost.guides import guide
 from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from terntools.boards import heard
@@ -215,7 +216,7 @@ class Repl:
         if _is_locked(self.name):
             text = f"the board on {self.name} is locked: it answers its host, but its console is closed"
             raise RefusedError(
-                text, hint="erase its flash to use it again (docs/guides/locks.md says how)"
+                text, hint=f"erase its flash to use it again ({guide('locks.md')} says how)"
             )
         raise NoPromptError(self.name, printed)
 

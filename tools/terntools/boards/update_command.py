@@ -47,8 +47,7 @@ _ADVICE = {
     ),
 }
 _ABOUT_PROGRAMS = """\
-The program makes an Update of tern.update, by which it takes the next program, too
-(docs/guides/application.md)."""
+The program makes an Update of tern.update, by which it takes the next program, too."""
 _CONFIRMED = wire.UPDATES[wire.CONFIRMED]
 _DESK = "deploy the program at its port: tern board deploy BOARD --main FILE"
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
+from ternhost.guides import guide
 from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD
 from ternhost.text import did_you_mean
@@ -57,7 +58,7 @@ _LONGEST_ID = 100  # characters; files of the results are named after the board
 _LOWEST_BAUD, _HIGHEST_BAUD = 50, 20_000_000
 _MOST_PORTS = 32  # of a USB hub
 _USB_HUB = re.compile("[0-9]+(-[0-9]+([.][0-9]+)*)?")
-_SEE_DOCS = "docs/guides/emulators.md describes the format"
+_SEE_DOCS = f"{guide('emulators.md')} describes the format"
 
 
 def read_map(path: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
@@ -224,7 +225,7 @@ class _Entry:
         if "power" not in self.values:
             return None
         value = self.values["power"]
-        hint = "such as power: {hub: 1-1, port: 2}; docs/guides/emulators.md describes it"
+        hint = f"such as power: {{hub: 1-1, port: 2}}; {guide('emulators.md')} describes it"
         if "power_script" in self.values:
             text = f"{value.place}: {self._value.name} has both power and power_script"
             raise UsageError(text, "keep the one that switches the board")

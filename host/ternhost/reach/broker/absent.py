@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tern.links import mqtt
+from ternhost.guides import guide
 from ternhost.learn.devices import ranges_of
 from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
 from ternhost.reach.broker.link import MqttLink
@@ -318,10 +319,10 @@ class AbsentBoards:
         """Return a text of absent.json, which says what has happened and what to do.
 
         kind, reason: the keys of the text in the file. fields: fill its placeholders, in addition
-        to the directory of the broker.
+        to the directory of the broker, and the guide about absent boards.
         """
         text = "\n    ".join(TEXTS[kind][reason])
-        return text.format(dir=self._directory, **fields)
+        return text.format(dir=self._directory, guide=guide("absent.md"), **fields)
 
 
 def _absent_devices(roster: BoardRoster) -> Iterator[int]:
