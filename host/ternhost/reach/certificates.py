@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ternhost.errors import StorageError
 from ternhost.files import storage_errors, write_file
+from ternhost.guides import guide
 from ternhost.reach.addresses import AUTHORITY, DEVICE_AUTHORITY, is_address
 from ternhost.text import counted
 
@@ -83,7 +84,7 @@ def expiry_warnings(directory: Path) -> list[str]:
             when = f"expires in {counted(int(seconds_left / _DAY), 'day')}"
         way = f"renew it: tern broker config {directory}"
         if name == AUTHORITY:
-            way = "boards need a new one: docs/guides/operate.md tells the order of the steps"
+            way = f"boards need a new one: {guide('operate.md')} tells the order of the steps"
         warnings.append(f"{directory / name} {when}; {way}")
     return warnings
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ternhost.errors import DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
+from ternhost.guides import guide
 from ternhost.service.unit import STATE, USER, Unit, unit_name
 
 _SYSTEMD = Path("/run/systemd/system")  # is there while systemd runs
@@ -22,7 +23,8 @@ def require_possible(unit: Unit) -> None:
     """
     if not _SYSTEMD.is_dir() or shutil.which("systemctl", path=_SEARCH_PATH) is None:
         text = "systemd does not run on this machine"
-        hint = "'tern service show' prints the unit; without systemd, see docs/guides/operate.md"
+        hint = "'tern service show' prints the unit; without systemd, see "
+        hint += guide("operate.md")
         raise UsageError(text, hint=hint)
     if os.geteuid() != 0:
         raise UsageError("only root can install a service", hint="run the same command with sudo")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ternhost.errors import UsageError
+from ternhost.guides import guide
 from ternhost.service.unit import STATE, USER
 
 # A service does not see what is in these directories (ProtectHome).
@@ -18,7 +19,7 @@ _DEVICES = Path("/dev")
 _OF_COMMANDS = {"prog", "command", "verb", "learner", "name"}
 _INSTALL = (
     "install it where every user may read it, such as in /opt/tern (python3 -m venv /opt/tern), and "
-    "give this command there: see docs/guides/operate.md"
+    f"give this command there: see {guide('operate.md')}"
 )
 
 
