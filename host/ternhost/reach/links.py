@@ -242,25 +242,31 @@ class Link(ABC):
         # The pauses are added up instead of looking at a clock: otherwise a host that was suspended
         # meanwhile would give up a board that answers.
         waited = 0.0
+        last_sign = 0.0  # when the last sign came that the board reads
         has_read_request = False  # then a further request would only cost the board another slot
         while waited < limit:
             if not has_read_request:
                 now = time.monotonic()
                 asked[self.ask_hello()] = now
             pause = min(pause, limit - waited)
-            for sign in self._signs_within(pause):
-                hello = _valid_hello(sign)
-                if hello is not None and nonce_of(sign) in asked:
-                    self.answer_seconds = time.monotonic() - asked[nonce_of(sign)]
-                    return hello
-                is_credit = not sign
-                if hello is None and not is_credit:  # an error: the request may have been damaged
-                    has_read_request = False
-                elif is_credit:
-                    has_read_request = True
-                limit = min(most, waited + pause + AFTER_SIGN)
             waited += pause
             pause *= GROWTH
+            for sign in self._signs_within(pause / GROWTH):
+                now = time.monotonic()
+                hello = _valid_hello(sign)
+                if hello is not None and nonce_of(sign) in asked:
+                    # The board has not begun with the request before the last sign.
+                    self.answer_seconds = now - max(last_sign, asked[nonce_of(sign)])
+                    return hello
+                last_sign = now
+                limit = min(most, waited + AFTER_SIGN)
+                is_credit = not sign
+                if is_credit:
+                    has_read_request = True
+                elif hello is None:  # an error: the request may have been damaged
+                    has_read_request = False
+                else:  # requests of another host come first
+                    pause = max(pause, 2 * waited)
         return None
 
     def _signs_within(self, seconds: float) -> Iterator[bytes]:

@@ -16,8 +16,6 @@ from ternhost.store.boards import hello_fields
 _REOPEN_EVERY = 2.0  # seconds between two attempts to open a port again
 # Seconds in which the HELLO must come then; a board with a slot has more.
 _REOPEN_PATIENCE = 1.0
-# If a HELLO took so many seconds, the board has a slot, or was just starting.
-_SLOW_ANSWER = 0.4
 _MOST_CLIENTS = 1 << 20  # the most devices that a board may claim to have
 _TICK = 0.05  # seconds between two looks whether all bytes were sent
 
@@ -65,9 +63,6 @@ class BoardOnPort:
         link = open_link(self.port, events)
         try:
             hello = link.hello(patience, most)
-            if link.answer_seconds > _SLOW_ANSWER:
-                # The board may have been starting. Now that it runs, its slot is all that it needs.
-                hello = link.hello(patience, most)
             first = hello.first or 0
             count = hello.clients or 0
             clients = range(first, first + count)
