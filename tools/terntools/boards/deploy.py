@@ -19,7 +19,7 @@ from ternhost.reach.ports import names
 from ternhost.terminal import confirm
 from ternhost.text import counted
 from ternhost.words import HELP
-from terntools.boards import devices, hiding, modules, mpy, self_check
+from terntools.boards import devices, hiding, modules, mpy, room, self_check
 from terntools.boards.program import COLUMNS, Program, of_options
 from terntools.boards.repl import FileProgress, Repl
 from terntools.boards.self_check import MiscompiledError
@@ -325,8 +325,9 @@ def install(
     never sends a wrong report. At the end the board is at its prompt, with a fresh heap.
 
     machine: the kind of the board. changes: from `plan`. Raises MiscompiledError if something is
-    computed wrong.
+    computed wrong, and StorageError if the flash has no room for the new files beside the old ones.
     """
+    room.require(repl, changes.size)
     if changes:
         self_check.require_compiler(repl, machine.processor)
 

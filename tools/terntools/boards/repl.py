@@ -17,7 +17,7 @@ from ternhost.errors import DeviceError, RefusedError, TernError
 from ternhost.guides import guide
 from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
-from terntools.boards import heard
+from terntools.boards import heard, room
 
 _RAW_PROMPT = b"raw REPL; CTRL-B to exit\r\n>"
 ENTER_TRIES = 5
@@ -50,6 +50,9 @@ _A()
 _VALUE = "\x1f"
 _TELL = f"def _tell(value):\n print({_VALUE!r} + repr(value))\n"
 
+# How MicroPython ends a traceback when its flash has no room, with the names of errors or without.
+_FULL = ("OSError: 28", "OSError: [Errno 28]")
+
 FileProgress = Callable[[int, int], None]  # bytes sent, bytes in all
 
 
@@ -63,6 +66,7 @@ class ExecutionError(TernError):
         if lines:
             last_line = lines[-1]
         super().__init__(f"the board says: {last_line}")
+        self.means_full = last_line.startswith(_FULL)
 
 
 class SilenceError(DeviceError):
@@ -314,6 +318,18 @@ class Repl:
         return output.decode(errors="replace"), traceback.decode(errors="replace")
 
     def run(self, code: str, timeout: float = TIMEOUT) -> str:
+        """Run `code` and return its output.
+
+        Raises ExecutionError, StorageError if the board's flash is full, and DeviceError.
+        """
+        try:
+            return self._run(code, timeout)
+        except ExecutionError as error:
+            if error.means_full:
+                raise room.full_error(self) from error
+            raise
+
+    def _run(self, code: str, timeout: float = TIMEOUT) -> str:
         """Run `code` and return its output. Raises ExecutionError and DeviceError."""
         output, traceback = self.execute(code, timeout)
         if traceback:
@@ -536,12 +552,26 @@ class Repl:
         """Write a file to the board, with the folders that it needs.
 
         It is written under a temporary name and then renamed, so that an interruption leaves the
-        old file or the new one, never half of one.
+        old file or the new one, never half of one. Raises StorageError if the board's flash has no
+        room for it.
         """
         temporary_path = path + ".new"
+        try:
+            self._write_new_file(temporary_path, data, progress)
+            self._run(f"import uos\nuos.rename({temporary_path!r}, {path!r})")
+        except ExecutionError as error:
+            if not error.means_full:
+                raise
+            # What was written would take the room that is left, such as for the old program.
+            self._run("try:\n _f.close()\nexcept Exception:\n pass")
+            self.remove(temporary_path)
+            raise room.full_error(self) from error
+
+    def _write_new_file(self, path: str, data: bytes, progress: FileProgress | None) -> None:
+        """Write a file, with the folders that it needs. Raises ExecutionError."""
         folders = path.strip("/").split("/")[:-1]
         # Make the folders (errno 17: it exists already), and open the file.
-        self.run(
+        self._run(
             "import uos\n_p = ''\n"
             f"for _s in {folders!r}:\n"
             " _p += '/' + _s\n"
@@ -550,14 +580,14 @@ class Repl:
             " except OSError as _e:\n"
             "  if _e.errno != 17:\n"
             "   raise\n"
-            f"from ubinascii import a2b_base64 as _b\n_f = open({temporary_path!r}, 'wb')"
+            f"from ubinascii import a2b_base64 as _b\n_f = open({path!r}, 'wb')"
         )
         for start in range(0, len(data), _CHUNK):
             part = data[start : start + _CHUNK]
-            self.run(f"_f.write(_b({b64encode(part)!r}))")
+            self._run(f"_f.write(_b({b64encode(part)!r}))")
             if progress:
                 progress(start + len(part), len(data))
-        self.run(f"import uos\n_f.close()\ndel _f, _b\nuos.rename({temporary_path!r}, {path!r})")
+        self._run("_f.close()\ndel _f, _b")
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens where there is none."""

@@ -309,7 +309,7 @@ class _Entry:
                 "'tern board list' lists the boards with their serial numbers; or add serial: PORT"
             )
             if "serial_pty" in self.values:
-                hint = "tern opens ports, and no serial_pty: add serial: PORT"
+                hint = "serial_pty is no port: add serial: PORT"
             raise DeviceError(text, hint)
         if len(ports) > 1:
             text = (

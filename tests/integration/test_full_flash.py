@@ -1,0 +1,108 @@
+"""A board whose flash is full keeps the release that it runs, and the user learns what to remove."""
+
+import time
+from contextlib import closing, suppress
+from queue import SimpleQueue
+
+import pytest
+import rig
+
+from ternhost.errors import OK, STORAGE, DeviceError
+from ternhost.reach.links import open_link
+from terntools.boards import deploy
+from terntools.boards.repl import Repl
+from terntools.emulators import catalogue, flash_image
+
+DEVICE = 7
+PATIENCE_S = 120.0
+LOG = "/log.csv"  # of the user's, which takes the room
+FILL = f"""
+import os
+with open({LOG!r}, "wb") as file:
+    while os.statvfs("/")[3] > FREE_BLOCKS:
+        file.write(bytes(4096))
+        file.flush()
+"""
+# So the library on the board is another one than the host's, and a deployment has files to write.
+AGE = """
+import os
+for name in os.listdir("/lib/tern"):
+    if name.endswith(".mpy"):
+        open("/lib/tern/" + name, "ab").write(b"old")
+"""
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory):
+    """The port of an emulated board that is device 7 of a fleet."""
+    folder = tmp_path_factory.mktemp("full")
+    flash_image.fill("rv32", folder / "flash.bin", deploy.library_files)
+    member = f"--store {folder}/fleet.sqlite --device {DEVICE} --data flights --records 9"
+    with catalogue.boot("rv32", folder / "flash.bin") as machine:
+        rig.tern("board", "provision", machine.url, *member.split(), code=0)
+        yield machine.url
+
+
+def require_answers(url):
+    """Wait until the board says which device it is."""
+    start = time.monotonic()
+    while time.monotonic() - start < PATIENCE_S:
+        with suppress(DeviceError), closing(open_link(url, SimpleQueue())) as link:
+            assert link.hello(20.0).first == DEVICE
+            return
+        time.sleep(0.2)
+    raise AssertionError("the board stays silent")
+
+
+def make_full(url, free_blocks):
+    """Leave so many free blocks on the board's flash, and make its library an older one."""
+    with Repl(url, visits=True) as repl:
+        repl.remove(LOG)
+        repl.run(AGE)
+        repl.run(f"FREE_BLOCKS = {free_blocks}\n{FILL}", timeout=60)
+
+
+def ledgers(url):
+    """The contents of the board's ledgers, by path."""
+    with Repl(url, visits=True) as repl:
+        return {path: repl.read_file(path) for path in repl.directory("/ledger")}
+
+
+def test_a_deployment_without_room_says_what_takes_it(board):
+    make_full(board, free_blocks=1)
+    printed = rig.tern("board", "deploy", board, code=STORAGE)
+    assert LOG in printed.err
+
+
+# Without room for the bytes, nothing is begun. From 10 blocks on, there is room for the bytes, but
+# not for the blocks of all files: the deployment breaks off, and is undone. 18 blocks are enough.
+@pytest.mark.parametrize("free_blocks", [0, 10, 14, 17, 19])
+def test_a_board_without_room_runs_its_release_or_the_new_one(board, free_blocks):
+    make_full(board, free_blocks)
+    before = ledgers(board)
+    with Repl(board, visits=True) as repl:
+        old = repl.directory("/lib/tern")
+
+    code = rig.tern("board", "deploy", board, code=None).code
+
+    require_answers(board)
+    with Repl(board, visits=True) as repl:
+        _, changes = deploy.plan(repl)
+        files = repl.directory("/")
+        new = repl.directory("/lib/tern")
+    if code == OK:
+        assert not changes
+    else:
+        assert code == STORAGE
+        assert new == old
+    assert not [path for path in files if path.endswith(".new")]
+    assert ledgers(board).keys() == before.keys()
+
+
+def test_a_deployment_succeeds_once_there_is_room(board):
+    make_full(board, free_blocks=1)
+    rig.tern("board", "deploy", board, code=STORAGE)
+    with Repl(board, visits=True) as repl:
+        repl.remove(LOG)
+    rig.tern("board", "deploy", board, code=OK)
+    require_answers(board)
