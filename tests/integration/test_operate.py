@@ -4,114 +4,28 @@ Programs are killed in the middle of a round, the host is saved and restored els
 is lost. In the end, what each board has paid is compared with the reports in the stores.
 """
 
-import os
-import signal
-from pathlib import Path
-
 import pytest
-from harness.guide import commands
+from harness import small_disk
 from harness.kept import spent
+from harness.operated import (
+    BOARDS,
+    BROKER,
+    COST,
+    DEVICES,
+    GOES_ON,
+    LISTENS,
+    RESTORE,
+    REVOKE,
+    SAVE,
+    SERVE,
+    TRY_RELEASE,
+    Operated,
+)
 from harness.raw_client import wait_for
 from harness.terminals import Terminals, run
 
+from ternhost.errors import STORAGE
 from ternhost.store.store import Store
-
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operate.md"
-DEVICES, BOARDS = 20, 2
-COST = 500_000  # micro-epsilon of a report, as in the guide's command
-LISTENS, IS_ON_BROKER = "the broker listens", "on the broker of my-broker"
-SERVES = "each client spends"  # what a new run says first
-GOES_ON = "round "
-
-BROKER, HOURLY = commands(GUIDE, "A program was killed")
-SERVE = HOURLY.replace("--every 1h", "--every 1s")
-TRY_RELEASE, _UPDATE_BOARDS = commands(GUIDE, "Upgrade")
-(SAVE,) = commands(GUIDE, "Back up")
-(RESTORE,) = commands(GUIDE, "Restore")
-(REVOKE,) = commands(GUIDE, "A lost board")
-
-
-class Operated:
-    """The programs of a fleet, each in a terminal of its own, and the files of the host."""
-
-    def __init__(self, folder, terminals):
-        self.folder = folder
-        self.terminals = terminals
-        self.store = folder / "my-broker" / "store.sqlite"
-        self.broker = terminals.start(BROKER, LISTENS)
-        fleet = f"tern fleet emulate {BOARDS} --clients {DEVICES} --dir boards --broker my-broker"
-        terminals.start(fleet, IS_ON_BROKER)
-        self.boards = sorted(path.parent for path in folder.glob("boards/**/clients.bin"))
-        self.host = terminals.start(SERVE, SERVES)
-
-    def tried(self, code):
-        """Run commands of the guide, which must succeed; return what they said."""
-        ended, said = run(["sh", "-ec", code], self.folder, 120)
-        assert ended == 0, code + said
-        return said
-
-    # What the store has
-
-    def value(self, statement):
-        with Store(self.store, create=False, beside=True) as store:
-            return store.value(statement)
-
-    def ended_rounds(self):
-        return self.value("SELECT count(*) FROM round WHERE ended IS NOT NULL")
-
-    def reports_of_open_round(self):
-        """How many reports the open round has; 0 without one."""
-        return self.value(
-            "SELECT coalesce(sum(reports), 0) FROM batch WHERE round IN"
-            " (SELECT number FROM round WHERE ended IS NULL)"
-        )
-
-    def wait_for_rounds(self, count):
-        """Wait until so many more rounds have ended."""
-        end = self.ended_rounds() + count
-        wait_for(lambda: self.ended_rounds() >= end, 120)
-
-    def rounds(self):
-        """(number, devices asked, reports) of every round."""
-        with Store(self.store, create=False, beside=True) as store:
-            return [
-                (
-                    round_.number,
-                    sum(len(cohort.devices) for cohort in round_.cohorts),
-                    store.report_count(round_.number),
-                )
-                for round_ in store.rounds()
-            ]
-
-    # Accidents
-
-    def halt_a_board(self):
-        """Stop the last board as by SIGSTOP, once it is idle; return its process id."""
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                arguments = (process / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if arguments[-2:-1] == [os.fsencode(self.boards[-1])]:
-                pid = int(process.name)
-                os.kill(pid, signal.SIGSTOP)
-                return pid
-        raise AssertionError("no such board")
-
-    def in_the_middle_of_a_round(self, deed):
-        """Do a deed while one board has answered the open round, and the other has not."""
-        board = self.halt_a_board()
-        try:
-            wait_for(lambda: 0 < self.reports_of_open_round() < DEVICES, 60)
-            deed()
-        finally:
-            os.kill(board, signal.SIGCONT)
-
-    def kill_host(self):
-        self.terminals.stop(self.host, signal.SIGKILL)
-
-    def kill_broker(self):
-        self.terminals.stop(self.broker, signal.SIGKILL)
 
 
 class Story:
@@ -217,3 +131,63 @@ def test_each_device_has_paid_once_for_each_of_its_reports(story):
     assert {device: story.spent[device] for device in kept} == {
         device: COST * len(numbers[device]) for device in kept
     }
+
+
+# A full disk
+
+
+class FullDisk:
+    """The disk of the host was full in the middle of training, until somebody made room."""
+
+    def __init__(self, fleet):
+        disk = fleet.folder / "my-broker"
+        fleet.wait_for_rounds(1)
+        small_disk.fill(disk)
+        wait_for(lambda: fleet.host.poll() is not None, 60)
+        self.exit_code = fleet.host.returncode
+        self.reports_when_full = fleet.value("SELECT sum(reports) FROM batch")
+        small_disk.make_room(disk)
+        fleet.host = fleet.terminals.start(SERVE, GOES_ON)
+        fleet.wait_for_rounds(2)
+        fleet.terminals.stop(fleet.host)
+        self.rounds = fleet.rounds()
+        self.spent = spent(fleet.boards)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory, micropython):
+    folder = tmp_path_factory.mktemp("full")
+    (folder / "my-broker").mkdir()
+    with small_disk.mounted(folder / "my-broker", megabytes=2):
+        terminals = Terminals(folder)
+        try:
+            yield FullDisk(Operated(folder, terminals))
+        finally:
+            terminals.end()
+
+
+def test_a_host_whose_disk_is_full_ends_with_the_exit_code_of_the_guide(full):
+    assert full.exit_code == STORAGE == 5
+
+
+def test_no_report_is_lost_on_a_full_disk(full):
+    assert sum(reports for _, _, reports in full.rounds) > full.reports_when_full
+    assert all(reports == asked == DEVICES for _, asked, reports in full.rounds[:-1])
+
+
+def test_no_device_pays_twice_after_a_full_disk(full):
+    ended = [reports for _, _, reports in full.rounds if reports == DEVICES]
+    paid = set(full.spent.values())
+    assert paid <= {COST * len(ended), COST * (len(ended) + 1)}, "the last round may be open"
+
+
+def test_a_backup_that_does_not_fit_leaves_nothing(tmp_path):
+    host, disk = tmp_path / "host", tmp_path / "disk"
+    with Store(host / "store.sqlite") as store:
+        store.add_devices({device: bytes(32) for device in range(1, 20_000)})
+    disk.mkdir()
+    with small_disk.mounted(disk, megabytes=1):
+        save = ["tern", "backup", "save", str(host), str(disk / "b")]
+        code, said = run(save, tmp_path, 60)
+        assert code == STORAGE, said
+        assert list(disk.iterdir()) == []
