@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
     # Those who get each status of the run.
     observers = _observers(args)
-    talk = _Talk(args.json)
+    talk = _Talk(args)
     watcher = talk.watcher()
     for observer in observers:
         watcher = watcher.also(observer.update)
@@ -195,11 +195,12 @@ def _print_json() -> Callable[[Status], None]:
 class _Talk:
     """What `tern serve` says while it runs: a log and, with --json, events on standard output."""
 
-    def __init__(self, as_json: bool) -> None:
-        """Say nothing yet. as_json: with --json."""
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Say nothing yet. args: of the command."""
         self.run: str | None = None  # the name of the run, once it is known
         self._round: int | None = None  # that goes on, or the last one
-        self._as_json = as_json
+        self._args = args
+        self._as_json = args.json
         self._print_status = _print_json()
 
     def watcher(self) -> Watcher:
@@ -239,6 +240,7 @@ class _Talk:
 
     def _say(self, level: int, message: str) -> None:
         """Log a message and, with --json, print it as an event."""
+        long_running.started(self._args)
         log.say(level, message, event="note", run=self.run, round=self._round)
         if self._as_json:
             print_line(json.dumps({"event": "note", "message": message}))

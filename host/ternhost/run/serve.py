@@ -7,7 +7,7 @@ from pathlib import Path
 from ternhost.datasets import in_memory
 from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.options import flag, values_of
+from ternhost.options import flag, names_of, values_of
 from ternhost.reach import fleet
 from ternhost.run.begin import Place, moved_fleet, store_path
 from ternhost.run.directory import RunFiles, directory_of, resume_command
@@ -60,6 +60,7 @@ def serve(
                 if name is not None and name != last.name:
                     text = f"the run {last.name} goes on, and keeps its name"
                     raise UsageError(text, hint="leave --name out")
+                watcher.note(_words_of_resumed(last, options))
                 return _resume(opened, last, options, watcher)
             if last is not None and last.unfinished:
                 opened.save_run(last.name, status=ABANDONED)
@@ -159,6 +160,25 @@ def _require_same_run(
                 f"{store.path} holds another unfinished run, {other.name}",
                 hint=resume_command(other, store.path),
             )
+
+
+def _words_of_resumed(last: StoredRun, options: RunOptions) -> str:
+    """Say that a stored run goes on, and which options it keeps from its beginning.
+
+    options: of this start. Those that the user has given are the same as in the run.
+    """
+    text = f"the run {last.name} goes on after {counted(last.state['rounds'], 'round')}"
+    began = RunOptions.stored(last.asked)
+    if began.algorithm != options.algorithm:
+        return f"{text}, with {began.algorithm}, as it began"
+    values, began_values = asdict(options.learning), asdict(began.learning)
+    kept = []
+    for name in sorted(names_of(type(options.learning))):
+        if began_values[name] != values[name]:
+            kept.append(f"{flag(name)} {began_values[name]}")
+    if kept:
+        text += f", with {' and '.join(kept)}, as it began"
+    return text
 
 
 def _resume(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:

@@ -1,0 +1,256 @@
+"""tern as a service of systemd, by the steps of docs/guides/operate.md, on a Debian that boots.
+
+One machine goes through all steps, since it takes half a minute to come so far: a broker and a served
+fleet are installed, killed, stopped, upgraded, changed and removed while emulated boards answer.
+"""
+
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import debian_machine
+import pytest
+from harness import kept
+
+from ternhost.store.store import Store
+from terntools.emulators.micropython import find_micropython
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("debian"),  # it takes much memory and both cores
+]
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/operate.md"
+STATE = "var/lib/tern"
+PROGRAMS = "/opt/micropython"  # where every user of the machine may read the interpreter of boards
+CLIENTS = 20
+COST = 500_000  # of a report, in millionths of epsilon
+BOARDS = (
+    "runuser --user tern -- env --chdir=/var/lib/tern TERN_MICROPYTHON={interpreter} "
+    f"/opt/tern/bin/tern fleet emulate 2 --data my.csv --clients {CLIENTS} --broker my-broker"
+)
+_PATIENCE = 90.0  # seconds until a round has ended, at most
+
+
+def blocks():
+    """The shell lines of the guide's section on services."""
+    _, _, text = GUIDE.read_text().partition("\n## As a service\n")
+    text, _, _ = text.partition("\n## ")
+    return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+INSTALL, BROKER, NAME, SERVE, CHANGE, UPGRADE, SHOW = blocks()
+
+
+def quick(lines):
+    """Lines of the guide, with rounds every two seconds instead of every hour."""
+    assert "--every 1h" in lines
+    return lines.replace("--every 1h", "--every 2 --epsilon 0.5")
+
+
+class Fleet:
+    """The services on the machine, and what their store and the boards' ledgers say."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.directory = machine.files / STATE / "my-broker"
+
+    def store(self):
+        return Store(self.directory / "store.sqlite", create=False, beside=True)
+
+    def ended_rounds(self):
+        """(number, how it ended, reports) of each round that has ended."""
+        with self.store() as store:
+            return kept.ended_rounds(store)
+
+    def wait_for_rounds(self, more=2):
+        """Wait until so many further rounds have ended."""
+        wanted = len(self.ended_rounds()) + more
+        self.wait(lambda: len(self.ended_rounds()) >= wanted)
+
+    def wait(self, condition):
+        end = time.monotonic() + _PATIENCE
+        while not condition():
+            assert time.monotonic() < end, self.machine.run("journalctl", "--lines=40").stdout
+            time.sleep(0.2)
+
+    def kill(self, unit):
+        """Kill the main process of a service, and wait until systemd has started another one."""
+        pid = self.machine.value(unit, "MainPID")
+        self.machine.run("sh", "-c", f"kill -9 {pid}")
+
+        def runs_again():
+            new_pid = self.machine.value(unit, "MainPID")
+            is_active = self.machine.value(unit, "ActiveState") == "active"
+            return is_active and new_pid not in (pid, "0")
+
+        self.wait(runs_again)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """A machine with the wheel of tern and a table in root's home directory."""
+    root = debian_machine.root_or_skip()
+    interpreter = find_micropython()
+    wheel = debian_machine.build_wheel(tmp_path_factory.mktemp("wheel"))
+    folder = tmp_path_factory.mktemp("machine")
+    machine = debian_machine.Machine(
+        root, folder, places=[wheel.parent, f"{interpreter.parent}:{PROGRAMS}"]
+    )
+    machine.interpreter = f"{PROGRAMS}/{interpreter.name}"
+    machine.wheel = wheel
+    machine.run("cp", str(wheel), "/root/")
+    rows = [f"{i % 20 / 10 - 1:.1f},{i % 7 / 3 - 1:.2f},{(i % 20 > 9) * 2 - 1}" for i in range(400)]
+    (machine.files / "root/my.csv").write_text("\n".join(["a,b,label", *rows]) + "\n")
+    yield machine
+    machine.close()
+
+
+@pytest.fixture(scope="module")
+def services(machine):
+    """Both services of the guide, installed, and boards that answer. They end with the module."""
+    machine.shell(INSTALL)
+    machine.shell(BROKER)
+    machine.shell(NAME)
+    copy_of_the_table, _, _ = SERVE.partition("\n")
+    machine.shell(copy_of_the_table)
+    boards = machine.begin(BOARDS.format(interpreter=machine.interpreter))
+    machine.shell(quick(SERVE))
+    fleet = Fleet(machine)
+    yield fleet
+    assert boards.poll() is None, "the boards have run until now"
+    boards.terminate()
+    boards.wait()
+
+
+@pytest.fixture(scope="module")
+def faults(services):
+    """The services after both were killed, stopped and started, with rounds before and after."""
+    services.wait_for_rounds()
+    services.kill("tern-serve")
+    services.wait_for_rounds()
+    services.kill("tern-broker")
+    services.wait_for_rounds()
+    services.machine.shell("systemctl stop tern-serve\nsystemctl start tern-serve")
+    services.wait_for_rounds()
+    return services
+
+
+@pytest.fixture(scope="module")
+def upgraded(faults):
+    """The services after an upgrade to another release."""
+    new = debian_machine.next_release(faults.machine.wheel, "0.1.1")
+    faults.machine.run("cp", str(new), "/root/")
+    faults.machine.shell(UPGRADE.replace(faults.machine.wheel.name, new.name))
+    faults.wait_for_rounds()
+    return faults
+
+
+@pytest.fixture(scope="module")
+def changed(upgraded):
+    """The services after the options of one were changed, and it has been stopped."""
+    upgraded.machine.shell(quick(CHANGE))
+    upgraded.wait_for_rounds()
+    upgraded.machine.shell("systemctl stop tern-serve")
+    return upgraded
+
+
+def test_a_killed_service_goes_on_with_its_run(faults):
+    with faults.store() as store:
+        assert len(store.runs()) == 1
+
+
+def test_the_broker_starts_before_what_uses_it(services):
+    assert "tern-broker.service" in services.machine.value("tern-serve", "After").split()
+
+
+def test_services_run_as_their_own_user(services):
+    assert services.machine.value("tern-serve", "User") == "tern"
+    number = int(services.machine.run("id", "--user", "tern").stdout)
+    assert {path.stat().st_uid for path in services.directory.iterdir()} == {number}
+
+
+def test_the_journal_has_the_levels_of_messages(faults):
+    journal = faults.machine.journal("tern-serve")
+    rounds = {priority for priority, message in journal if message.startswith("round ")}
+    assert rounds == {6}
+    warnings = [message for priority, message in journal if priority == 4]
+    assert any("the broker" in message for message in warnings), "it was killed"
+
+
+def test_mosquitto_speaks_in_the_journal_of_the_broker(faults):
+    messages = [message for _, message in faults.machine.journal("tern-broker")]
+    assert any("mosquitto: New client connected" in message for message in messages)
+
+
+def test_an_upgrade_goes_on_with_the_run(upgraded):
+    version = upgraded.machine.run("/opt/tern/bin/tern", "--version").stdout
+    assert version.split()[-1] == "0.1.1"
+    with upgraded.store() as store:
+        assert len(store.runs()) == 1
+
+
+def test_changed_options_go_on_with_the_run(changed):
+    assert "--quorum" in changed.machine.value("tern-serve", "ExecStart")
+    with changed.store() as store:
+        assert len(store.runs()) == 1
+
+
+def test_no_report_is_lost_and_none_is_paid_twice(changed):
+    """After all of it, each device has paid once for each round in which its report was counted,
+    and for no other one, but for a round that was open when the service stopped.
+    """
+    with changed.store() as store:
+        numbers = range(1, store.last_round() + 1)
+        counted = Counter(device for number in numbers for device, _ in store.reports(number))
+        open_rounds = len(store.open_rounds())
+        last_round = store.last_round()
+    boards = sorted((changed.directory / "fleet").glob("board-*"))
+    paid = {device: spent / COST for device, spent in kept.spent(boards).items()}
+    assert len(paid) == CLIENTS
+    for device, reports in paid.items():
+        assert reports <= last_round, "no round was paid for twice"
+        assert counted[device] <= reports <= counted[device] + open_rounds, device
+
+
+def test_every_round_got_all_reports(faults):
+    reports = [reports for _, _, reports in faults.ended_rounds()]
+    assert reports == [CLIENTS] * len(reports)
+
+
+def test_a_second_service_of_one_name_is_refused(services):
+    line = "/opt/tern/bin/tern service install broker -- broker run other"
+    unit = services.machine.files / "etc/systemd/system/tern-broker.service"
+    before = unit.read_text()
+    ended = services.machine.run("sh", "-c", line, check=False)
+    assert ended.returncode == 2
+    assert unit.read_text() == before
+    assert not (services.machine.files / STATE / "other").exists()
+
+
+def test_a_service_that_cannot_start_is_removed_again(services):
+    line = "/opt/tern/bin/tern service install page -- dashboard no-such-store"
+    ended = services.machine.run("sh", "-c", line, check=False)
+    assert ended.returncode == 3
+    assert "no-such-store" in ended.stderr, "the end of its log is shown"
+    assert not (services.machine.files / "etc/systemd/system/tern-page.service").exists()
+
+
+def test_another_user_cannot_install_a_service(services):
+    line = "/opt/tern/bin/tern service install page -- dashboard my-broker"
+    words = ("runuser", "--user", "nobody", "--", "sh", "-c", line)
+    assert services.machine.run(*words, check=False).returncode == 2
+
+
+def test_the_unit_that_the_guide_shows_is_printed(services):
+    assert "DevicePolicy=closed" in services.machine.shell(SHOW).stdout
+
+
+def test_a_removed_service_leaves_its_files(changed):
+    """The lines with which the guide removes a service stand before those that install it anew."""
+    before, _, _ = CHANGE.partition("/opt/tern/bin/tern service install")
+    changed.machine.shell(before)
+    assert changed.machine.value("tern-serve", "LoadState") == "not-found"
+    assert (changed.directory / "store.sqlite").exists()
