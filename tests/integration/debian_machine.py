@@ -7,7 +7,6 @@ import ast
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -33,6 +32,8 @@ if os.uname().machine == "x86_64":
 TOOLS = [Requirement("mmdebstrap"), Requirement("systemd-container", "systemd-nspawn")]
 EXTRAS = ("mqtt", "dashboard")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ROWS = [f"{i % 20 / 10 - 1:.1f},{i % 7 / 3 - 1:.2f},{(i % 20 > 9) * 2 - 1}" for i in range(400)]
+TABLE = "\n".join(["a,b,label", *ROWS]) + "\n"  # records that a model can learn from
 HOSTS = "127.0.0.1 localhost\n127.0.0.1 broker.local\n"
 _BOOT = 60.0  # seconds
 
@@ -202,12 +203,15 @@ class Machine:
         """Run lines of a shell as root in its home directory, until one fails."""
         return self.run("sh", "-ec", f"cd /root\n{lines}")
 
-    def begin(self, line):
-        """Start a line of a shell that goes on."""
-        words = [*self._into(), "sh", "-c", f"exec {line}"]
-        log = self._folder / f"{shlex.split(line)[0].rpartition('/')[2]}.log"
-        with log.open("wb") as file:
+    def begin(self, name, line):
+        """Start a line of a shell that goes on. /run/NAME.pid has the number of its process there."""
+        words = [*self._into(), "sh", "-c", f"echo $$ >/run/{name}.pid; exec {line}"]
+        with self.log(name).open("wb") as file:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+    def log(self, name):
+        """The file with the output of what `begin` has started."""
+        return self._folder / f"{name}.log"
 
     def value(self, unit, name):
         """A property of a unit."""

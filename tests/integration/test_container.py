@@ -15,6 +15,8 @@ import debian_machine
 import pytest
 import yaml
 
+from ternhost import errors
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
@@ -59,7 +61,7 @@ def image(tmp_path_factory):
         else:
             pattern, target = text.split()
             machine.run("sh", "-ec", f"mkdir -p {target}; cp {wheel.parent}/{pattern} {target}")
-    (machine.files / "var/lib/tern/my.csv").write_text("a,b,label\n" + "0.5,0.5,1\n" * 40)
+    (machine.files / "var/lib/tern/my.csv").write_text(debian_machine.TABLE)
     yield machine
     machine.close()
 
@@ -67,8 +69,9 @@ def image(tmp_path_factory):
 def as_in_container(command):
     """A line of a shell that runs a command as the image does."""
     name, _, value = last("ENV").partition("=")
-    words = ["runuser", "--user", last("USER"), "--", "env", f"--chdir={last('WORKDIR')}"]
-    return shlex.join([*words, f"{name}={value}", *command])
+    user = last("USER")
+    words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--reset-env"]
+    return shlex.join([*words, "env", f"--chdir={last('WORKDIR')}", f"{name}={value}", *command])
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,7 @@ def containers(image):
     processes = {}
     for name, service in SERVICES.items():
         command = [*json.loads(last("ENTRYPOINT")), *shlex.split(service["command"])]
-        processes[name] = image.begin(as_in_container(command))
+        processes[name] = image.begin(name, as_in_container(command))
         if name == "broker":
             wait_until_healthy(image, name)
     yield processes
@@ -94,7 +97,7 @@ def wait_until_healthy(image, name):
         ended = image.run("sh", "-c", as_in_container(command), check=False)
         if ended.returncode == 0:
             return
-        assert time.monotonic() < end, ended.stderr
+        assert time.monotonic() < end, (ended.stderr, image.log(name).read_text())
         time.sleep(1.0)
 
 
@@ -125,11 +128,11 @@ def test_the_image_prints_the_help_by_default(image):
 def test_a_stopped_container_ends_its_programs(image, containers):
     """An engine sends STOPSIGNAL to the command, and waits for stop_grace_period."""
     assert last("STOPSIGNAL") == "SIGTERM"
-    image.run("pkill", "--signal", "TERM", "--full", "tern broker run")
-    end = time.monotonic() + _PATIENCE
-    while image.run("pgrep", "mosquitto", check=False).returncode == 0:
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    mosquitto = (image.files / "var/lib/tern/my-broker/mosquitto.pid").read_text().strip()
+    assert image.run("test", "-d", f"/proc/{mosquitto}")
+    image.run("sh", "-c", "kill -s TERM $(cat /run/broker.pid)")
+    assert containers["broker"].wait(_PATIENCE) == errors.TERMINATED
+    assert image.run("test", "-d", f"/proc/{mosquitto}", check=False).returncode != 0
 
 
 def test_compose_reads_the_file():

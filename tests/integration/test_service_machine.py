@@ -102,8 +102,7 @@ def machine(tmp_path_factory):
     machine.interpreter = f"{PROGRAMS}/{interpreter.name}"
     machine.wheel = wheel
     machine.run("cp", str(wheel), "/root/")
-    rows = [f"{i % 20 / 10 - 1:.1f},{i % 7 / 3 - 1:.2f},{(i % 20 > 9) * 2 - 1}" for i in range(400)]
-    (machine.files / "root/my.csv").write_text("\n".join(["a,b,label", *rows]) + "\n")
+    (machine.files / "root/my.csv").write_text(debian_machine.TABLE)
     yield machine
     machine.close()
 
@@ -116,7 +115,7 @@ def services(machine):
     machine.shell(NAME)
     copy_of_the_table, _, _ = SERVE.partition("\n")
     machine.shell(copy_of_the_table)
-    boards = machine.begin(BOARDS.format(interpreter=machine.interpreter))
+    boards = machine.begin("boards", BOARDS.format(interpreter=machine.interpreter))
     machine.shell(quick(SERVE))
     fleet = Fleet(machine)
     yield fleet
