@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from ternhost import errors
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports import names
-from terntools.testing import expectations, hardware, hardware_map
+from terntools.testing import commits, expectations, hardware, hardware_map
 from terntools.testing.expectations import Expectation
 from terntools.testing.hardware import MappedBoard, UsbSocket
 
@@ -204,13 +204,13 @@ EXPECT = (Expectation("heap-bytes", 100), Expectation("energy-uj", 9, tolerance=
 
 
 @pytest.fixture
-def history(tmp_path, monkeypatch):
+def history(tmp_path):
     """The history of figures at the commits "a" to "f"."""
     path = tmp_path / "map.history.jsonl"
     for commit, heap in zip("abcdef", (100, 90, 101, 102, 99, 103), strict=True):
-        monkeypatch.setattr(expectations, "commit", lambda commit=commit: commit)
         energy = 11 if commit == "a" else 10.5
-        expectations.append(path, "one", EXPECT, {"heap-bytes": heap, "energy-uj": energy})
+        values = {"heap-bytes": heap, "energy-uj": energy}
+        expectations.append(path, "one", EXPECT, values, commit)
     return path
 
 
@@ -227,12 +227,22 @@ def test_the_history_names_the_commits_that_moved_a_figure(history, hil, tern):
     ]
 
 
-def test_outside_of_a_repository_the_history_names_dates(tmp_path, monkeypatch):
+def test_without_commits_the_history_names_dates(tmp_path):
     path = tmp_path / "map.history.jsonl"
-    monkeypatch.setattr(expectations, "commit", lambda: expectations.NO_COMMIT)
     (record, _) = expectations.append(path, "one", EXPECT, {"heap-bytes": 103, "energy-uj": 9})
     (sentence,) = expectations.moves(expectations.read(path)).values()
     assert sentence.endswith(f"since {record['date']}")
+
+
+def test_hil_says_why_figures_are_kept_without_a_commit(here, tern, monkeypatch):
+    monkeypatch.setenv("PATH", str(here))  # there is no Git
+    monkeypatch.setattr("terntools.testing.hil.run", lambda *_: [])  # no tests are run
+    board = "{connected: true, id: desk, platform: rv32-emulated, expect: {heap-bytes: 1}}"
+    (here / "map.yaml").write_text(f"- {board}\n")
+    printed = tern("hil", "--hardware-map", "map.yaml", "--json")
+    assert printed.json["commit"] is None
+    assert printed.json["why_no_commit"] == commits.current().why_none
+    assert commits.current().why_none in printed.err
 
 
 def test_a_hub_switches_power_off_and_on(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.text import did_you_mean
-from terntools.testing import board_figures
+from terntools.testing import board_figures, commits
 
 if TYPE_CHECKING:
     from terntools.testing.yaml_file import Value
@@ -120,30 +119,18 @@ def _tolerance(value: Value, unit: str) -> float | str:
     return value.number(expected)
 
 
-NO_COMMIT = "no commit"  # stands in the history for values that were measured without one
-
-
-def commit() -> str:
-    """Return the Git commit of the current directory, or NO_COMMIT outside of a repository.
-
-    It ends with "-dirty" if a file in the directory differs from the commit.
-    """
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    except OSError:
-        answer = ""
-    return answer or NO_COMMIT
-
-
 def append(
-    path: Path, board: str, expected: Sequence[Expectation], values: Mapping[str, float]
+    path: Path,
+    board: str,
+    expected: Sequence[Expectation],
+    values: Mapping[str, float],
+    commit: str = commits.NONE,
 ) -> list[Record]:
     """Append the measured figures of a board to a history file, and return what was added.
 
     path: of the file, which has a JSON object in each line. board: its id. expected: what the map
     expects of the board. values: what was measured, by figure; a figure that was not measured gets
-    no line. Raises StorageError.
+    no line. commit: at which that was. Raises StorageError.
     """
     date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     records: list[Record] = []
@@ -152,7 +139,7 @@ def append(
         if value is None:
             continue
         record = {
-            "commit": commit(),
+            "commit": commit,
             "date": date,
             "board": board,
             "figure": expectation.figure,
@@ -196,11 +183,18 @@ def describe(record: Record) -> str:
     return f"{record['figure']} {record['value']:,.6g}, expected {expectation}"
 
 
-def _version(record: Record) -> str:
-    """Return what a value was measured of: a commit, or outside of a repository its date."""
-    if record["commit"] == NO_COMMIT:
+def version_of(record: Mapping[str, Any]) -> str:
+    """Return at which commit a value was measured, or without a commit its date."""
+    if record["commit"] == commits.NONE:
         return str(record["date"])
-    return f"commit {record['commit']}"
+    return str(record["commit"])
+
+
+def _since(record: Record) -> str:
+    """Return words for the commit or the date since which a figure has its value."""
+    if record["commit"] == commits.NONE:
+        return version_of(record)
+    return f"commit {version_of(record)}"
 
 
 def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
@@ -215,9 +209,9 @@ def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
         for record in records:
             passed_before = previous is None or previous["passed"]
             if passed_before and not record["passed"]:
-                sentence = f"{record['board']}: {describe(record)}, since {_version(record)}"
+                sentence = f"{record['board']}: {describe(record)}, since {_since(record)}"
                 if previous is not None:
-                    sentence += f"; it was {previous['value']:,.6g} at {_version(previous).removeprefix('commit ')}"
+                    sentence += f"; it was {previous['value']:,.6g} at {version_of(previous)}"
                 sentences[name] = sentence  # of several the last one
             previous = record
     return sentences

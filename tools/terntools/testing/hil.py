@@ -15,7 +15,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.terminal import Progress
 from terntools.sessions import Session, SessionProgress
-from terntools.testing import expectations, hil_report
+from terntools.testing import commits, expectations, hil_report
 from terntools.testing.board_run import (
     FAILED,
     LOST,
@@ -130,34 +130,47 @@ def _run(args: argparse.Namespace) -> int:
     require_tests(tests)
 
     session = Session(args.sessions)
+    commit = commits.current()
+    without_commit = []  # a line that says so
+    if expects_figures and commit.why_none:
+        without_commit = [
+            f"the figures are kept with a date and without a commit: {commit.why_none}"
+        ]
     with SessionProgress(session) as progress:
+        for line in without_commit:
+            progress.say(line)
         plan = Plan(args.hardware_map, session.directory, tests, TIMEOUT)
         results = run(plan, args.boards, progress)
 
-    records_by_board = _append_figures(history, results)
+    records_by_board = _append_figures(history, results, commit.name)
     missed = _missed(history, records_by_board)
     report = session.directory / "report.html"
-    lines = [*_lines(results, records_by_board), *missed, f"report: {report}"]
+    lines = [*_lines(results, records_by_board), *missed, *without_commit, f"report: {report}"]
     printed = {
         "directory": str(session.directory),
         "boards": [_about(result, records_by_board[result.board.id]) for result in results],
         "missed": missed,
+        "commit": None if commit.why_none else commit.name,
+        "why_no_commit": commit.why_none or None,
     }
     print_result(printed, "\n".join(lines), args.json)
     return worst(results)
 
 
 def _append_figures(
-    history: Path, results: Sequence[BoardResult]
+    history: Path, results: Sequence[BoardResult], commit: str
 ) -> dict[str, list[expectations.Record]]:
-    """Append the measured figures of all boards to the history; return them by the board's id."""
+    """Append the figures of all boards, measured at `commit`, to the history.
+
+    Returns them by the board's id.
+    """
     records_by_board: dict[str, list[expectations.Record]] = {}
     for result in results:
         board = result.board
         records_by_board[board.id] = []
         if board.expect:
             records_by_board[board.id] = expectations.append(
-                history, board.id, board.expect, result.figures
+                history, board.id, board.expect, result.figures, commit
             )
     return records_by_board
 

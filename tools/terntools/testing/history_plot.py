@@ -10,11 +10,13 @@ from matplotlib.figure import Figure
 
 from ternhost.plots import canvas
 from ternhost.plots.canvas import blank, dress, legend_above
+from terntools.testing import expectations
 
 _WIDTH = 8.0  # inches
 _HEIGHT = 2.4  # inches, of a panel
 _MARGIN = 0.5  # inches
 _LEGEND_COLUMNS = 4
+_VERSION_LENGTH = 16  # of a commit, or of a date and the time
 _MEASURED, _MISSED, _LIMIT = "#14406b", "#c46a1b", "#333333"
 
 Record = Mapping[str, Any]
@@ -41,8 +43,8 @@ def draw(series: Mapping[str, Sequence[Record]]) -> Figure:
         _draw_values(axes, records)
         _draw_limits(axes, records)
 
-        commits = [record["commit"][:12] for record in records]
-        axes.set_xticks(range(len(commits)), commits, rotation=30, ha="right", fontsize="small")
+        versions = [expectations.version_of(record)[:_VERSION_LENGTH] for record in records]
+        axes.set_xticks(range(len(versions)), versions, rotation=30, ha="right", fontsize="small")
         axes.set_title(title, pad=20, loc="left", fontsize="medium", fontweight="bold")
         legend_above(axes, _LEGEND_COLUMNS)
     return figure
