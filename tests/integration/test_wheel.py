@@ -4,6 +4,7 @@ checkout.
 
 import json
 import re
+import shutil
 import sys
 import zipfile
 from hashlib import sha256
@@ -15,6 +16,7 @@ from harness.installed import PROJECT, ROOT, Installed, emulated_board, run, sou
 
 from ternhost import extras
 from terntools.boards import mpy
+from terntools.emulators import catalogue
 
 pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
 
@@ -147,3 +149,21 @@ def test_a_board_becomes_a_member_of_a_fleet(for_boards):
         assert (up["clients"], up["deployed"][-1]) == (1, "/main.py")
         again = for_boards.tern(f"board deploy {port} --json")
         assert json.loads(again.stdout)["written"] == [], again.stderr
+
+
+def run_own_project(package, folder, *options):
+    """Run the example of a pytest project in an empty folder, and return how it ended."""
+    project = folder / "project"
+    shutil.copytree(ROOT / "examples/board_tests", project)
+    return run(package.python, "-m", "pytest", "-p", "no:cacheprovider", *options, cwd=project)
+
+
+def test_a_pytest_project_of_a_user_runs_on_an_emulated_board(for_boards, tmp_path):
+    ended = run_own_project(for_boards, tmp_path)
+    assert "3 passed, 1 skipped" in ended.stdout, "only a hardware map expects figures"
+
+
+def test_a_pytest_project_of_a_user_runs_on_a_board_at_a_port(for_boards, tmp_path):
+    with catalogue.boot("rv32") as board:
+        ended = run_own_project(for_boards, tmp_path, "--port", board.url)
+    assert "3 passed, 1 skipped" in ended.stdout

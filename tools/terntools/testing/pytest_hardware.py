@@ -2,13 +2,13 @@
 
 The boards are those of `--hardware-map FILE`, that of `--port PORT`, or the emulated ones of
 `--target`. A test with the fixture `dut` (device under test) runs once for each board, and one with
-`fleet` gets all boards together. A test with the fixtures `mapped_board` and `expectation` runs
-once for each figure that the map expects something of. With the mark
+`fleet` gets all boards together. A test with the fixtures `expectation` and `measured` runs once for
+each figure that the map expects something of. With the mark
 `@pytest.mark.hardware(fixture="ppk2")` a test runs only on boards to which that is wired.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -18,7 +18,8 @@ from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.boards.slot import slot_of
 from terntools.emulators import catalogue
-from terntools.testing import board_program, device_tests, hardware_map
+from terntools.testing import board_figures, board_program, device_tests, hardware_map
+from terntools.testing.expectations import Expectation
 from terntools.testing.hardware import MappedBoard
 
 _NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,..."
@@ -112,7 +113,7 @@ def _boards(config: pytest.Config) -> list[MappedBoard]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat a test for each board or expectation, if it has one of the fixtures of this plugin."""
-    if "expectation" in metafunc.fixturenames:
+    if {"expectation", "mapped_board"} & set(metafunc.fixturenames):
         _parametrize_expectations(metafunc)
     if "dut" in metafunc.fixturenames:
         _parametrize_boards(metafunc)
@@ -171,6 +172,48 @@ def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
     """Yield a board under test. The test runs once for each board that fits."""
     with _running(request.param) as board:
         yield board
+
+
+@pytest.fixture(scope="module")
+def _figures_of_board(mapped_board: MappedBoard) -> Callable[[str], Mapping[str, float]]:
+    """Return a function that measures a figure, and returns it with those measured together with it.
+
+    Each measurement runs once for a board.
+    """
+    figures_by_measurement: dict[board_figures.Measurement, Mapping[str, float]] = {}
+
+    def measure(figure: str) -> Mapping[str, float]:
+        measurement = board_figures.MEASUREMENTS[figure]
+        if measurement not in figures_by_measurement:
+            try:
+                figures_by_measurement[measurement] = measurement(mapped_board)
+            except TernError as error:
+                pytest.fail(f"{error.message}\n  {error.hint}", pytrace=False)
+        return figures_by_measurement[measurement]
+
+    return measure
+
+
+@pytest.fixture
+def measured(
+    mapped_board: MappedBoard,
+    expectation: Expectation,
+    _figures_of_board: Callable[[str], Mapping[str, float]],
+) -> float:
+    """Measure the figure that an expectation is about, on its board, and return the value.
+
+    The test is skipped if the figure cannot be measured here, such as an energy without a meter. It
+    fails if the measurement fails.
+    """
+    figure = expectation.figure
+    if reason := board_figures.why_not_measured(figure, mapped_board):
+        pytest.skip(reason)
+    figures = _figures_of_board(figure)
+    if figure not in figures:
+        pytest.fail(
+            f"{mapped_board.id} gives no {figure}, only {', '.join(figures)}", pytrace=False
+        )
+    return figures[figure]
 
 
 @pytest.fixture(scope="module")

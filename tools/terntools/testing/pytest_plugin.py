@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ternhost.errors import TernError
+from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD
 from terntools.testing import device_tests
 from terntools.testing.device_tests import KINDS, BoardTarget, Kind, Outcome, Target
@@ -124,14 +125,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--not-on-cpython", action="store_true", help="device tests on --target and --port alone"
     )
     group.addoption("--exhaustive", action="store_true", help="slow tests as well")
-    port = "a board on which they run too: a device or a socket:// URL"
+    port = (
+        "a board on which they run too: a0, id:SERIAL, a path or a URL such as socket://HOST:PORT"
+    )
     group.addoption("--port", metavar="PORT", help=port)
     group.addoption("--baud", type=int, default=BAUD, help="of --port (default: %(default)s)")
     parser.addini("tern_device_tests", "folders of device tests", type="paths", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the targets of the session. None of them starts yet."""
+    """Make the targets of the session. None of them starts yet.
+
+    Raises pytest.UsageError for an unknown target, or a port that is not there.
+    """
+    if config.option.port:
+        try:
+            config.option.port = names.resolve(config.option.port)
+        except TernError as error:
+            raise pytest.UsageError(f"--port: {error.message}", error.hint) from error
     config.addinivalue_line(
         "markers", "xdist_group(name): tests that run in one process of pytest-xdist"
     )
