@@ -27,7 +27,7 @@ EXTRAS = {
         "littlefs": "littlefs-python",
         **_TO_DEVELOP,
     },
-    "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api"},
+    "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api", "pyjls": "pyjls"},
 }
 # A line of the metadata such as "gmqtt<0.9,>=0.8; extra == 'mqtt'".
 _REQUIREMENT = re.compile(

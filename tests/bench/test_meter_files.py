@@ -38,3 +38,36 @@ def test_a_file_that_leaves_something_open_is_refused(kind, tmp_path):
 
 def test_there_are_60_kinds_of_files_or_more():
     assert len({kind.name for kind in KINDS}) == len(KINDS) >= 60
+
+
+@pytest.fixture
+def channels(tmp_path):
+    """A folder with the files of Otii's program, one for each channel, and their measurement.
+
+    The input changes at the windows, and its file has a line for each change only.
+    """
+    kinds = {
+        "Main current - Ace.csv": [meter_kinds.SECONDS, meter_kinds.AMPERES],
+        "Main voltage - Ace.csv": [meter_kinds.SECONDS, meter_kinds.FIVE],
+    }
+    for name, columns in kinds.items():
+        (tmp_path / name).write_text(meter_kinds.written("Timestamp,Value", columns))
+    columns = [meter_kinds.SECONDS, meter_kinds.MARKER]
+    text = meter_kinds.written("Timestamp,Value", columns, samples=meter_kinds.changes())
+    (tmp_path / "GPI1 - Ace.csv").write_text(text)
+
+    def measure(settings):
+        meter = choice.parse(f"csv:{tmp_path / 'Main current - Ace.csv'}{settings}").open()
+        return energy.measure(meter.read(), 1, "x")
+
+    return measure
+
+
+def test_marker_and_voltage_may_be_in_files_of_their_own(channels):
+    report = channels(",marker=GPI1 - Ace.csv,voltage=Main voltage - Ace.csv")
+    assert report.net == pytest.approx(meter_kinds.MICROJOULES, rel=0.01)
+
+
+def test_a_second_file_must_hold_what_it_is_named_for(channels):
+    with pytest.raises(TernError, match="no column of marker"):
+        channels(",marker=Main voltage - Ace.csv,volts=5")

@@ -5,6 +5,7 @@ from binascii import b2a_base64
 from types import SimpleNamespace
 
 import numpy as np
+import pyjls
 import pytest
 from bench.known import BUSY, VOLTS, known, require_known, require_refused
 from harness.port import silent
@@ -13,6 +14,7 @@ from ppk2_api import ppk2_api
 from ternbench import energy
 from ternbench.meters import csv, ina, ppk2
 from ternbench.meters.csv import Choices
+from ternbench.meters.jls import JlsRecording
 from ternbench.meters.joulescope import from_samples
 from ternhost.errors import DeviceError, TernError, UsageError
 
@@ -340,6 +342,62 @@ def test_a_joulescope_that_drops_samples_in_a_window_is_refused():
     require_refused(trace, "lost samples: 1 gaps")
 
 
+def written_jls(path, signals):
+    """A file as Joulescope's program writes it. signals: samples and unit, by name."""
+    with pyjls.Writer(str(path)) as writer:
+        writer.source_def(1, name="JS220-001122", model="JS220")
+        for number, (name, (samples, unit)) in enumerate(signals.items(), 1):
+            is_digital = samples.dtype == bool
+            writer.signal_def(
+                number,
+                1,
+                signal_type=pyjls.SignalType.FSR,
+                data_type=pyjls.DataType.U1 if is_digital else pyjls.DataType.F32,
+                sample_rate=200_000,
+                name=name,
+                units=unit,
+            )
+            data = samples.astype(np.float32)
+            if is_digital:
+                data = np.packbits(samples, bitorder="little")
+            writer.fsr(number, 0, data)
+    return path
+
+
+def jls_signals(**changes):
+    volts = np.full(len(SCOPE.seconds), VOLTS)
+    signals = {"current": (SCOPE.amperes, "A"), "voltage": (volts, "V")}
+    return {**signals, "gpi[0]": (SCOPE.marker, ""), **changes}
+
+
+def test_a_jls_file_gives_its_energy(tmp_path):
+    path = written_jls(tmp_path / "x.jls", jls_signals())
+    require_known(JlsRecording.opened(str(path), {}).read())
+
+
+def test_a_jls_file_may_have_its_marker_at_another_input(tmp_path):
+    signals = jls_signals()
+    signals["gpi[3]"] = signals.pop("gpi[0]")
+    path = written_jls(tmp_path / "x.jls", signals)
+    require_known(JlsRecording.opened(str(path), {"marker": "gpi[3]"}).read())
+
+
+@pytest.mark.parametrize("lacking", ["current", "voltage", "gpi[0]"])
+def test_a_jls_file_without_a_signal_is_refused(tmp_path, lacking):
+    signals = jls_signals()
+    del signals[lacking]
+    path = written_jls(tmp_path / "x.jls", signals)
+    with pytest.raises(UsageError, match="has no signal"):
+        JlsRecording.opened(str(path), {}).read()
+
+
+def test_a_file_that_is_no_jls_is_refused(tmp_path):
+    path = tmp_path / "x.jls"
+    path.write_bytes(b"time_s,current_a\n" * 20)
+    with pytest.raises(UsageError, match="no recording"):
+        JlsRecording.opened(str(path), {}).read()
+
+
 # Exports of other instruments
 
 EXPORTED = known(10_000)
@@ -373,7 +431,7 @@ def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header,
     [
         ("", "no records"),
         ("time_s,current_a,voltage_v,marker\n1,2,3,0\n", "has 1 sample"),
-        ("a,b,c\n1,2,3\n2,3,4\n", "no column of marker"),
+        ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
         ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "line 2, column current_a"),
         ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 RATE = 5000
 MICROJOULES = 2000.0
@@ -48,6 +49,12 @@ class Kind:
     settings: str = ""
     refused: str | None = None
     file: str = "export.csv"
+
+
+def changes():
+    """The first sample, and those at which the marker has changed."""
+    pairs = pairwise(SAMPLES)
+    return [SAMPLES[0], *[after for before, after in pairs if before.marker != after.marker]]
 
 
 Cell = Callable[[Sample], str]
@@ -158,9 +165,9 @@ _ROW_OF_UNITS = written(
 ).replace("\n", "\n(ms),(mA),(V),\n", 1)
 kind("a row of units", _ROW_OF_UNITS)
 kind("a row of units without a unit", _ROW_OF_UNITS.replace("(mA)", "", 1), refused="current=")
-kind("a row of units against titles", _SI.replace("\n", "\nms,mA,V,\n", 1), refused="current=")
+kind("a row of units against titles", _SI.replace("\n", "\nms,mA,V,\n", 1), refused="time=")
 _CAPITALS = titled("TIME(MS)", "CURRENT(NA)", (MILLISECONDS, scaled("A", 1e9, ".3f")))
-kind("capital letters", _CAPITALS, refused="current=")
+kind("capital letters", _CAPITALS, refused="time=")
 kind(
     "capital letters whose units are named",
     _CAPITALS,
@@ -552,7 +559,7 @@ kind(
 kind(
     "numpy's comment of unknown units",
     "# " + written("time,current,voltage,marker", [SECONDS, MILLIAMPERES, FIVE, MARKER]),
-    refused="current=",
+    refused="time=",
 )
 kind(
     "Otii, all channels in a file",
@@ -579,7 +586,7 @@ _POWERTOOL = written(
     "Time (s),Main Avg Current (mA),Main Max Current (mA),Main Avg Voltage (V),Aux Avg Current (mA)",
     [SECONDS, MILLIAMPERES, always("40"), FIVE, marked("0.33", "0.00")],
 )
-kind("Monsoon's PowerTool", _POWERTOOL, refused="marker=")
+kind("Monsoon's PowerTool", _POWERTOOL, refused="current=")
 kind(
     "Monsoon's PowerTool, with its columns named",
     _POWERTOOL,

@@ -152,4 +152,6 @@ def _taken_words(taken: Mapping[str, str]) -> str:
         words = f"input {taken['input']} in {words}"
     if "unit" in taken:
         words += f" in {taken['unit']}"
+    if "file" in taken:
+        words += f" of {taken['file']}"
     return words

@@ -61,6 +61,10 @@ class Titles:
                 places.setdefault(name, (title.name, place))
         return places
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a column or an input with a name."""
+        return self._find(name) is not None or name in self.inputs()
+
     def of(self, quantity: str) -> list[Title]:
         """Return the titles of the columns that hold a quantity, without limits and the like."""
         return [

@@ -23,7 +23,7 @@ _JOULESCOPE_LETTERS = {"i": CURRENT, "v": VOLTAGE, "p": POWER}
 _JOULESCOPE_WORDS = {"time": TIME, "current": CURRENT, "voltage": VOLTAGE, "power": POWER}
 _JOULESCOPE_OTHERS = re.compile(r"time|charge|energy|current_range|in\d|gpi\[?\d\]?|trigger_in")
 # Otii's program writes a file for each channel, such as "Main current - Ace.csv".
-_OTII_FILE = re.compile(r"(?:main|adc) (current|voltage|power)\b", re.I)
+_OTII_FILE = re.compile(r"(?:(?:main|adc) (current|voltage|power)|gpi\d)\b", re.I)
 _OTII_COLUMNS = ("Timestamp", "Value")
 
 
@@ -49,8 +49,8 @@ def recognise(table: RawTable, path: Path) -> Export:
         match = _OTII_FILE.match(path.name)
         known = {"Timestamp": Title("Timestamp", TIME, _SECONDS)}
         if match:
-            quantity = match[1].lower()
-            known["Value"] = Title("Value", quantity, _SI[quantity])
+            quantity = (match[1] or MARKER).lower()
+            known["Value"] = Title("Value", quantity, _SI.get(quantity))
         return Export("Otii", known)
     if columns[:2] == ("Time(ms)", "Main(mA)"):
         # PyMonsoon writes seconds under this title, and one time for all samples of a packet.

@@ -29,11 +29,13 @@ _ISO = re.compile(r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d.*")
 class Times:
     """Times of samples: seconds from the first sample, and how they were found.
 
-    taken: what they were taken from, for people and for --json.
+    taken: what they were taken from, for people and for --json. start: the time of the first sample
+    on the clock of the file, in seconds.
     """
 
     seconds: Floats
     taken: dict[str, object]
+    start: float = 0.0
 
 
 def of_rate(count: int, rate: float) -> Times:
@@ -52,10 +54,10 @@ def of_column(titles: Titles, column: Column) -> Times:
     first = next(iter(cells), "")
     taken: dict[str, object] = {"column": column.name}
     if _ISO.fullmatch(first):
-        seconds = _parsed(table, column.name, _from_iso)
+        seconds, start = _parsed(table, column.name, _from_iso)
         taken["unit"] = "date and time"
     elif _CLOCK.fullmatch(first):
-        seconds = _parsed(table, column.name, _clock_reader(cells))
+        seconds, start = _parsed(table, column.name, _clock_reader(cells))
         taken["unit"] = "hours, minutes and seconds"
     else:
         numbers = table.numbers(column.name)
@@ -67,8 +69,9 @@ def of_column(titles: Titles, column: Column) -> Times:
         if not column.is_unit_stated:
             _require_no_other_unit(table, column, numbers, factor)
         seconds = (numbers - numbers[0]) * factor
+        start = float(numbers[0]) * factor
     _require_increase(table, column.name, seconds)
-    return Times(seconds, taken)
+    return Times(seconds, taken, start)
 
 
 def require_same_rate(times: Times, rate: float, place: str) -> None:
@@ -148,8 +151,11 @@ def _require_increase(table: RawTable, name: str, seconds: Floats) -> None:
     raise UsageError(text, hint)
 
 
-def _parsed(table: RawTable, name: str, read: Callable[[str], float]) -> Floats:
-    """Return the seconds in a column from its first cell on. Raises UsageError with the line."""
+def _parsed(table: RawTable, name: str, read: Callable[[str], float]) -> tuple[Floats, float]:
+    """Return the seconds in a column from its first cell on, and those of this cell.
+
+    read: returns the seconds in a cell, or raises ValueError. Raises UsageError with the line.
+    """
     cells = table.texts(name)
     seconds = np.empty(len(cells))
     for row, cell in enumerate(cells):
@@ -158,7 +164,7 @@ def _parsed(table: RawTable, name: str, read: Callable[[str], float]) -> Floats:
         except ValueError:
             text = f"{table.where(row, name)}: {shown(cell)} is no time as {shown(cells[0])} is one"
             raise UsageError(text, hint="correct the line, or leave it out") from None
-    return np.asarray(seconds - seconds[0])
+    return seconds - seconds[0], float(seconds[0])
 
 
 def _from_iso(text: str) -> float:

@@ -89,12 +89,18 @@ def parse(name: str, unit_below: str = "") -> Title:
     unit, unclear, rest = _split(units.plain(name))
     if unit_below:
         below = units.parse(unit_below.strip("()[]{}<> "))
-        if below is None or (unit is not None and unit != below):
+        if below is None:
             unit, unclear = None, unit_below
+        elif unit is not None and unit != below:
+            unclear = f"{unit.symbol} and {unit_below}"
+            unit = None
         else:
             unit, unclear = below, ""
     words = _words_of(rest)
     quantity = _quantity_of(words, unit)
+    if quantity is None and unclear:  # such as MV: perhaps a voltage
+        likely_unit = units.parse(unclear.lower())
+        quantity = likely_unit.quantity if likely_unit else None
     if quantity == MARKER:
         unclear = ""
     elif unit is not None and quantity != unit.quantity:
@@ -160,6 +166,8 @@ def _split_without_brackets(name: str) -> tuple[Unit | None, str, str]:
     whole = units.parse(name)
     if whole is not None:
         return whole, "", ""
+    if _is_capital_unit(name):
+        return None, name, ""
     match = _AFTER_MARK.match(name)
     if match:
         text = _without_averages(match[2])
@@ -184,9 +192,11 @@ def _split_last_word(name: str) -> tuple[Unit | None, str, str]:
                 return None, text, stem
             continue
         divider = parts[-count - 1]
-        # "Current A" may be the current of channel A, and min is more often a minimum.
-        is_open = (text in ("A", "a") and divider != "_") or text.lower() == "min"
-        if is_open:
+        # "Current A" may be the current of channel A, and min is more often a minimum. A number
+        # before the unit, as in 0.1 mA, may belong to it.
+        is_channel = text in ("A", "a") and divider != "_"
+        has_number = parts[-count - 2][:1].isdigit()
+        if is_channel or has_number or text.lower() == "min":
             return None, text, stem
         return unit, "", stem
     return _split_joined(name)

@@ -20,6 +20,7 @@ METERS: "Registry[type[Meter]]" = Registry(
         "ina226": "ternbench.meters.ina:Ina226",
         "ina228": "ternbench.meters.ina:Ina228",
         "csv": "ternbench.meters.csv:CsvExport",
+        "jls": "ternbench.meters.jls:JlsRecording",
         "model": "ternbench.meters.model:DatasheetModel",
     },
 )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ternbench.exports import columns, makers, markers, times
+from ternbench.exports import columns, companions, makers, markers, times
 from ternbench.exports.columns import MARKER, Column, Titles
 from ternbench.exports.makers import Export
 from ternbench.exports.times import Times
@@ -36,9 +36,9 @@ _SAME_VOLTS = (
 _COLUMNS = (
     Option("time", 'column of the times, such as "t in ms"', metavar="COLUMN"),
     Option("current", 'column of the currents, such as "Main in mA"', metavar="COLUMN"),
-    Option("voltage", "column of the supply voltages", metavar="COLUMN"),
+    Option("voltage", "column or file of the supply voltages", metavar="COLUMN"),
     Option("power", "column of the powers, for a file without currents", metavar="COLUMN"),
-    Option("marker", "column or input of the marker, such as D0", metavar="COLUMN"),
+    Option("marker", "column, input or file of the marker, such as D0", metavar="COLUMN"),
 )
 _RATE = Option("rate", "samples a second, for a file without times", positive, "HZ")
 _DECIMAL = Option(
@@ -95,7 +95,7 @@ def read(path: Path, choices: Choices | None = None) -> Trace:
     table = reading.read(path)
     columns.require_rows(table)
     export = makers.recognise(table, path)
-    return _Reader(table, export, choices or Choices()).trace()
+    return _Reader(table, path, export, choices or Choices()).trace()
 
 
 class _Reader:
@@ -104,12 +104,13 @@ class _Reader:
     taken: for each quantity, what it was taken from.
     """
 
-    def __init__(self, table: RawTable, export: Export, choices: Choices) -> None:
+    def __init__(self, table: RawTable, path: Path, export: Export, choices: Choices) -> None:
         if choices.decimal is not None:
             decimal, thousands = _DECIMAL_MARKS[choices.decimal]
             table = replace(table, decimal=decimal, thousands=thousands)
         self._titles = Titles(table, export.titles)
         self._table = self._titles.table
+        self._path = path
         self._export = export
         self._choices = choices
         self.taken: dict[str, dict[str, object]] = {}
@@ -117,9 +118,11 @@ class _Reader:
 
     def trace(self) -> Trace:
         """Return the recording. Raises UsageError."""
-        levels = self._levels()
-        amperes, volts = self._supply()
-        seconds = self._times().seconds
+        found = self._times()
+        seconds = found.seconds
+        clock = found.start + seconds
+        amperes, volts = self._supply(clock)
+        levels = self._levels(clock)
         is_complete = np.isfinite(amperes) & np.isfinite(volts) & np.isfinite(levels)
         self._require_complete(is_complete)
         return Trace(
@@ -174,8 +177,30 @@ class _Reader:
         if own_times is not None:
             times.require_same_rate(own_times, rate, self._table.name)
 
-    def _levels(self) -> Floats:
-        """Return the level of the marker in each sample: 1, 0, or nan where it is missing."""
+    def _from_companion(self, quantity: str, clock: Floats) -> Floats | None:
+        """Return the values of a quantity that the user takes from a second file; None for no file.
+
+        clock: the times of the samples on the clock of the file, in seconds.
+        """
+        value = getattr(self._choices, quantity)
+        if value is None or self._titles.has(value):
+            return None
+        path = companions.find(self._path, value)
+        if path is None:
+            return None
+        values, name = companions.values_at(clock, path, quantity)
+        place = "supply" if quantity == VOLTAGE else quantity
+        self.taken[place] = {"column": name, "file": path.name}
+        return values
+
+    def _levels(self, clock: Floats) -> Floats:
+        """Return the level of the marker in each sample: 1, 0, or nan where it is missing.
+
+        clock: as of `_from_companion`.
+        """
+        levels = self._from_companion(MARKER, clock)
+        if levels is not None:
+            return levels
         inputs = self._titles.inputs()
         value = self._choices.marker
         if value is None:
@@ -194,10 +219,11 @@ class _Reader:
         self.taken[MARKER] = {"column": column.name}
         return markers.levels_of(self._titles, column)
 
-    def _supply(self) -> tuple[Floats, Floats]:
+    def _supply(self, clock: Floats) -> tuple[Floats, Floats]:
         """Return the amperes and the volts of the samples; nan where they are missing.
 
-        A file of powers has the amperes that belong to its powers and volts.
+        A file of powers has the amperes that belong to its powers and volts. clock: as of
+        `_from_companion`.
         """
         current = None
         power = None
@@ -211,18 +237,21 @@ class _Reader:
         if current is None:
             assert power is not None
             watts = self._values(POWER, power)
-            volts = self._volts()
+            volts = self._volts(clock)
             _require_volts(self._table, volts)
             return watts / volts, volts
         amperes = self._values(CURRENT, current)
-        volts = self._volts()
+        volts = self._volts(clock)
         self._require_agreement(amperes * volts)
         return amperes, volts
 
-    def _volts(self) -> Floats:
+    def _volts(self, clock: Floats) -> Floats:
         """Return the volts of the samples: those of a column, or the ones that the user names."""
         stated = self._choices.volts
         if stated is None:
+            volts = self._from_companion(VOLTAGE, clock)
+            if volts is not None:
+                return volts
             column = self._column(VOLTAGE)
             if column is None:
                 error = self._titles.missing(VOLTAGE)
