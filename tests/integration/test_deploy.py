@@ -4,7 +4,7 @@ import pytest
 import rig
 
 from ternhost import errors
-from ternhost.errors import FAILED
+from ternhost.errors import FAILED, DeviceError
 from terntools.boards import deploy, hiding
 from terntools.boards.program import read
 from terntools.boards.repl import Repl
@@ -192,3 +192,47 @@ def test_a_program_that_crashes_at_once_is_no_success(port, tmp_path, tern):
     ended = tern("board", "deploy", port, "--main", str(program), code=FAILED)
     assert "stopped as soon as it was started" in ended.err
     assert 'File "main.py", line 5, in go\n  ZeroDivisionError: divide by zero' in ended.err
+
+
+def test_a_program_that_stops_later_is_no_success(port, tmp_path, tern, monkeypatch):
+    """A slow board shows the error of a program only after `tern board deploy` has listened to it.
+    But a program that serves the host must answer, and the board's prompt shows that it has ended.
+    """
+    monkeypatch.setattr(deploy, "FIRST_SECONDS", 0.0)
+    program = tmp_path / "late.py"
+    program.write_text("import tern.app\n\n1 / 0\n")
+    ended = tern("board", "deploy", port, "--main", str(program), code=FAILED)
+    assert 'File "main.py", line 3, in <module>\n  ZeroDivisionError' in ended.err
+
+
+SILENT = """
+import time
+from tern.app import App
+from tern.boards.this import this_board
+from tern.model import Model
+from tern.recorder import Recorder
+node = App(this_board(), Recorder(2), Model())
+while True:
+    time.sleep(1)
+"""
+
+
+def test_the_reason_of_a_silent_board_is_one_of_its_program(port, tmp_path, tern, monkeypatch):
+    """A program makes an App, and never runs it. A second App of one start would be an error, but
+    there is only one, so the error of `tern board deploy` names no exception.
+    """
+    monkeypatch.setattr(deploy, "_SECONDS_TO_ANSWER", 1.0)
+    monkeypatch.setattr(deploy, "_SECONDS_TO_FAIL", 5.0)
+    program = tmp_path / "silent.py"
+    program.write_text(SILENT)
+    tern("board", "deploy", port, "--main", str(program))
+    with pytest.raises(DeviceError) as caught:
+        deploy.wait_for_hello(port, patience=1.0)
+    assert "main.py ends" not in caught.value.message
+
+
+def test_a_program_that_ends_by_an_exception_is_the_reason_of_a_silent_board(board, port):
+    board.write_file("/main.py", b"1 / 0\n")
+    board.close()
+    with pytest.raises(DeviceError, match=r"main\.py ends with ZeroDivisionError"):
+        deploy.wait_for_hello(port, patience=1.0)
