@@ -7,16 +7,15 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 import release
+from harness.installed import PROJECT
 from packaging.requirements import Requirement as PythonRequirement
 
 from ternhost import cache
@@ -24,14 +23,13 @@ from ternhost.errors import TernError
 from terntools.emulators import debian
 from terntools.emulators.debian import Requirement, Shell
 
-ROOT = Path(__file__).parents[2]
 RELEASE = "bookworm"  # newer ones need cgroup v2, which not every machine that runs tests has
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "python3-venv", "mosquitto", "ca-certificates"]
 if os.uname().machine == "x86_64":
     PACKAGES.append("libc6-i386")  # for emulated boards, which are 32-bit programs
 TOOLS = [Requirement("mmdebstrap"), Requirement("systemd-container", "systemd-nspawn")]
 EXTRAS = ("mqtt", "dashboard")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+METADATA = PROJECT["project"]
 ROWS = [f"{i % 20 / 10 - 1:.1f},{i % 7 / 3 - 1:.2f},{(i % 20 > 9) * 2 - 1}" for i in range(400)]
 TABLE = "\n".join(["a,b,label", *ROWS]) + "\n"  # records that a model can learn from
 HOSTS = "127.0.0.1 localhost\n127.0.0.1 broker.local\n"
@@ -40,9 +38,9 @@ _BOOT = 60.0  # seconds
 
 def locked_requirements():
     """The requirements of tern and of EXTRAS, with all that these need, as tools/locks pins them."""
-    lines = [*PROJECT["dependencies"]]
+    lines = [*METADATA["dependencies"]]
     for extra in EXTRAS:
-        lines += PROJECT["optional-dependencies"][extra]
+        lines += METADATA["optional-dependencies"][extra]
     wanted = release.needs_of("", lines).keys() - {""}
     pinned = re.findall(r"^([\w.-]+)(?:\[[\w, -]+\])?==([\w.]+)", release.LOCK.read_text(), re.M)
     names = {PythonRequirement(line).name for line in lines} | wanted
@@ -111,24 +109,9 @@ def root_or_skip():
         pytest.skip(f"a Debian cannot be had: {reason}")
 
 
-def build_wheel(folder):
-    """The wheel of the present sources, in a folder."""
-    sources = folder / "sources"
-    sources.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, sources)
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules", "build")
-    for name in ("firmware", "host", "tools", "shared_specs", "tests"):
-        shutil.copytree(ROOT / name, sources / name, ignore=ignored)
-    code = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", code], cwd=sources, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
 def next_release(wheel, version):
     """Write the same wheel as another version beside it, and return its path."""
-    old = PROJECT["version"]
+    old = METADATA["version"]
     path = wheel.with_name(wheel.name.replace(old, version))
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(path, "w") as target:
         for entry in source.infolist():

@@ -138,6 +138,27 @@ def test_broker_run_reads_new_passwords(tmp_path, start):
 
 
 @pytest.mark.usefixtures("mosquitto")
+def test_the_log_of_a_broker_has_the_lines_of_mosquitto_and_no_secret(tmp_path, start):
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
+    with Store(access.store, beside=True) as store:
+        device_keys = keys.add(store, [1])
+    configuration.configure(tmp_path / "my-broker")
+    running = start("broker", "run", "my-broker", "--log-format", "json")
+    wait_for(lambda: listens(access.host, access.port))
+    wait_for(lambda: board_client(access, device_keys, 1).code == 0)
+
+    wait_for(lambda: "New client connected" in running.err.read_text())
+
+    text = running.err.read_text()
+    entries = [json.loads(line) for line in text.splitlines()]
+    assert all({"time", "level", "message"} <= entry.keys() for entry in entries)
+    connected = [entry for entry in entries if "New client connected" in entry["message"]]
+    assert {entry["program"] for entry in connected} == {"mosquitto"}
+    for secret in (access.password, device_keys[1].hex()):
+        assert secret not in text
+
+
+@pytest.mark.usefixtures("mosquitto")
 def test_a_broker_that_ends_is_started_again(tmp_path, start):
     """One board's subscriptions can end Mosquitto (test_broker_limits)."""
     access = configuration.configure(tmp_path / "my-broker", port=free_port())

@@ -20,7 +20,7 @@ from ternhost import errors
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("debian"),
+    pytest.mark.xdist_group("wheel"),  # which is built once
 ]
 
 FOLDER = Path(__file__).parents[2] / "container"
@@ -43,13 +43,12 @@ def last(name):
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory):
+def image(tmp_path_factory, wheel):
     """A running machine on which the RUN and COPY lines of the Containerfile were carried out.
 
     Only the first RUN line, which installs packages of Debian, needs the network: those packages
     are there, and it is left out.
     """
-    wheel = debian_machine.build_wheel(tmp_path_factory.mktemp("wheel"))
     root = debian_machine.root_or_skip()
     machine = debian_machine.Machine(root, tmp_path_factory.mktemp("machine"), [wheel.parent])
     packages, *steps = [step for step in FILE if step[0] in ("RUN", "COPY")]

@@ -19,7 +19,7 @@ from terntools.emulators.micropython import find_micropython
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("debian"),  # it takes much memory and both cores
+    pytest.mark.xdist_group("wheel"),  # which is built once
 ]
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/operate.md"
@@ -29,19 +29,22 @@ CLIENTS = 20
 COST = 500_000  # of a report, in millionths of epsilon
 BOARDS = (
     "runuser --user tern -- env --chdir=/var/lib/tern TERN_MICROPYTHON={interpreter} "
-    f"/opt/tern/bin/tern fleet emulate 2 --data my.csv --clients {CLIENTS} --broker my-broker"
+    f"/opt/tern/bin/tern fleet emulate 2 --data my.csv --clients {CLIENTS} --broker my-broker "
+    "--dir boards"
 )
 _PATIENCE = 90.0  # seconds until a round has ended, at most
 
 
-def blocks():
-    """The shell lines of the guide's section on services."""
-    _, _, text = GUIDE.read_text().partition("\n## As a service\n")
+def blocks(title):
+    """The shell lines of a section of the guide."""
+    _, _, text = GUIDE.read_text().partition(f"\n## {title}\n")
     text, _, _ = text.partition("\n## ")
     return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-INSTALL, BROKER, NAME, SERVE, CHANGE, UPGRADE, SHOW = blocks()
+INSTALL, BROKER, NAME, SERVE, CHANGE, UPGRADE, SHOW = blocks("As a service")
+SAVE = blocks("Back up")[0]
+RESTORE = blocks("Restore")[0]
 
 
 def quick(lines):
@@ -59,6 +62,24 @@ class Fleet:
 
     def store(self):
         return Store(self.directory / "store.sqlite", create=False, beside=True)
+
+    def as_its_user(self, lines):
+        """Run lines of the guide where the services work, as their user."""
+        words = ("runuser", "--user", "tern", "--", "sh", "-ec")
+        self.machine.run(*words, f"cd /{STATE}; PATH=/opt/tern/bin:$PATH\n{lines}")
+
+    def paid(self):
+        """For how many reports each device has paid, by the boards' own ledgers."""
+        boards = sorted((self.machine.files / STATE / "boards/fleet").glob("board-*"))
+        return {device: spent / COST for device, spent in kept.spent(boards).items()}
+
+    def counted(self, after=0):
+        """How many reports of each device the store has, of the rounds after that number."""
+        with self.store() as store:
+            numbers = {number for number, _, _ in kept.ended_rounds(store)}
+            numbers |= {open_round.number for open_round in store.open_rounds()}
+            later = [number for number in numbers if number > after]
+            return Counter(device for number in later for device, _ in store.reports(number))
 
     def ended_rounds(self):
         """(number, how it ended, reports) of each round that has ended."""
@@ -90,11 +111,10 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory):
+def machine(tmp_path_factory, wheel):
     """A machine with the wheel of tern and a table in root's home directory."""
     root = debian_machine.root_or_skip()
     interpreter = find_micropython()
-    wheel = debian_machine.build_wheel(tmp_path_factory.mktemp("wheel"))
     folder = tmp_path_factory.mktemp("machine")
     machine = debian_machine.Machine(
         root, folder, places=[wheel.parent, f"{interpreter.parent}:{PROGRAMS}"]
@@ -149,11 +169,32 @@ def upgraded(faults):
 
 @pytest.fixture(scope="module")
 def changed(upgraded):
-    """The services after the options of one were changed, and it has been stopped."""
+    """The services after a backup was saved while they ran, and the options of one were changed.
+
+    That one has been stopped.
+    """
+    upgraded.as_its_user(SAVE)
+    upgraded.wait_for_rounds()
     upgraded.machine.shell(quick(CHANGE))
     upgraded.wait_for_rounds()
     upgraded.machine.shell("systemctl stop tern-serve")
     return upgraded
+
+
+@pytest.fixture(scope="module")
+def restored(changed):
+    """The services on the restored backup, after rounds that it does not know, and stopped again.
+
+    `before` has the last round of the lost store and the reports in it.
+    """
+    with changed.store() as store:
+        changed.before = store.last_round(), changed.counted()
+    changed.machine.shell("systemctl stop tern-broker")
+    changed.as_its_user(RESTORE)
+    changed.machine.shell("systemctl start tern-broker tern-serve")
+    changed.wait_for_rounds()
+    changed.machine.shell("systemctl stop tern-serve")
+    return changed
 
 
 def test_a_killed_service_goes_on_with_its_run(faults):
@@ -202,12 +243,10 @@ def test_no_report_is_lost_and_none_is_paid_twice(changed):
     and for no other one, but for a round that was open when the service stopped.
     """
     with changed.store() as store:
-        numbers = range(1, store.last_round() + 1)
-        counted = Counter(device for number in numbers for device, _ in store.reports(number))
         open_rounds = len(store.open_rounds())
         last_round = store.last_round()
-    boards = sorted((changed.directory / "fleet").glob("board-*"))
-    paid = {device: spent / COST for device, spent in kept.spent(boards).items()}
+    counted = changed.counted()
+    paid = changed.paid()
     assert len(paid) == CLIENTS
     for device, reports in paid.items():
         assert reports <= last_round, "no round was paid for twice"
@@ -247,9 +286,31 @@ def test_the_unit_that_the_guide_shows_is_printed(services):
     assert "DevicePolicy=closed" in services.machine.shell(SHOW).stdout
 
 
-def test_a_removed_service_leaves_its_files(changed):
+def test_a_restored_host_uses_no_round_number_again(restored):
+    last_round_before, _ = restored.before
+    numbers = [number for number, _, reports in restored.ended_rounds() if reports]
+    assert max(numbers) > last_round_before
+    with restored.store() as store:
+        saved = {number for number, _, _ in restored.ended_rounds() if number <= last_round_before}
+        assert len(saved) < last_round_before, "the backup is older than the lost store"
+        assert len(store.runs()) == 1
+
+
+def test_after_a_restore_boards_pay_only_for_what_is_counted(restored):
+    """Reports that the lost store had are paid once, and those of the restored one once more."""
+    last_round_before, counted_before = restored.before
+    counted = restored.counted(after=last_round_before)
+    with restored.store() as store:
+        open_rounds = len(store.open_rounds())
+    assert set(counted) == set(restored.paid())
+    for device, reports in restored.paid().items():
+        total = counted_before[device] + counted[device]
+        assert total <= reports <= total + open_rounds + 1, device  # 1: open when it was lost
+
+
+def test_a_removed_service_leaves_its_files(restored):
     """The lines with which the guide removes a service stand before those that install it anew."""
     before, _, _ = CHANGE.partition("/opt/tern/bin/tern service install")
-    changed.machine.shell(before)
-    assert changed.machine.value("tern-serve", "LoadState") == "not-found"
-    assert (changed.directory / "store.sqlite").exists()
+    restored.machine.shell(before)
+    assert restored.machine.value("tern-serve", "LoadState") == "not-found"
+    assert (restored.directory / "store.sqlite").exists()
