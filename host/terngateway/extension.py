@@ -150,6 +150,10 @@ class Gateways(Extension):
         reports = sum(answer.reports for answer in answers)
         return reports > 0 or not all_have_answered
 
+    def is_numbered_elsewhere(self, store: Store) -> bool:
+        """Whether the store is that of a gateway that a host has asked."""
+        return GatewayTables(store).last_question() is not None
+
     def budgets(self, store: Store) -> Sequence[BoardBudget]:
         """Return the budgets that the boards of all gateways in the store have last reported."""
         from terngateway.budgets import budgets_of

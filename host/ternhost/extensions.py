@@ -209,6 +209,13 @@ class Extension:
         """
         return None
 
+    def is_numbered_elsewhere(self, store: Store) -> bool:
+        """Return whether another host gives the rounds of a store their numbers.
+
+        When such a store was restored from a copy, that host knows which numbers were used.
+        """
+        return False
+
     def budgets(self, store: Store) -> Sequence[BoardBudget]:
         """Return the budgets of boards that are not in the store's own tables."""
         return ()

@@ -9,6 +9,7 @@ from harness.kept import spent
 from harness.proxy import Faults
 from harness.served import ends, finish, serve
 
+from ternhost.errors import SHORT
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.restored import SKIPPED_ROUNDS
 from ternhost.store.store import Store
@@ -113,3 +114,52 @@ def test_passwords_of_a_restored_broker_belong_to_its_keys(restored):
     assert {f"{device:08x}" for device in restored.spent} <= {
         line.partition(":")[0] for line in text.splitlines()
     }
+
+
+class Late:
+    """After a restore, the board that has paid for more connects only after the first round."""
+
+    def __init__(self, arena):
+        backup = arena.directory.parent / "late.backup"
+        early, late = arena.fleet.boards
+        finish(serve(arena, rounds=1))
+        rig.tern("backup", "save", arena.directory / "broker", backup, code=0)
+        early.kill()
+        finish(serve(arena, rounds=2, deadline=4), code=SHORT)
+        directory = arena.directory.parent / "late" / "broker"
+        rig.tern("backup", "restore", backup, directory, code=0)
+        arena.broker.close()
+        arena.broker = Mosquitto(directory)
+
+        late.kill()
+        early.restart()
+        store = directory / "store.sqlite"
+        words = {"fleet": f"mqtt:{directory}", "store": store, "deadline": 4}
+        self.first = finish(serve(arena, **words, rounds=2), code=SHORT)[-1]
+        self.statement = rig.tern("--json", "privacy", store, cwd=directory).json
+        late.restart()
+        self.second = finish(serve(arena, **words, rounds=3), code=SHORT)[-1]
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("late") / "original"
+    directory.mkdir()
+    with Arena(directory, clients=2, boards=2, rounds=6, faults=Faults(on=False)) as arena:
+        configured = rig.tern("broker", "config", directory / "broker", "--store", arena.path)
+        assert configured.code == 0, configured.err
+        yield Late(arena)
+
+
+def test_a_result_says_of_how_many_boards_nobody_knows_what_they_have_spent(late):
+    assert late.first["boards_unheard_since_restore"] == 1
+
+
+def test_a_statement_says_of_how_many_boards_nobody_knows_what_they_have_spent(late):
+    assert "1 board did not connect since" in json.dumps(late.statement)
+
+
+def test_what_a_board_has_paid_counts_when_it_connects_at_last(late):
+    assert late.first["epsilon_before"] * 1e6 < COST
+    assert late.second["epsilon_before"] * 1e6 >= COST
+    assert late.second["boards_unheard_since_restore"] == 0

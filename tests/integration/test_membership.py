@@ -9,6 +9,8 @@ import sample_store
 from tern import ledger, storage
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.keys import fleet_key
+from ternhost.store import restored
+from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 from terntools.boards import counter, deploy, provision, update_package
 from terntools.boards.member import FleetSettings, Member, dataset_records
@@ -269,6 +271,33 @@ def test_the_ledger_of_a_second_life_has_spent_what_the_first_did(
     account = account_of(erased_after_rounds, tmp_path)
     assert (account.budget, account.spent, account.round) == (10_000_000, 4_000_000, 2)
     assert not provision.plan(erased_after_rounds, member(budget="10"), store), "it is a member"
+
+
+def hello_row(spent):
+    """Device 7 as the store knows it from the HELLO of its board, with this amount spent."""
+    hello = {"budget": 10_000_000 - spent, "spent": spent, "measure": 0, "unit": 0}
+    return BoardRow("00000007", first=7, clients=1, online=True, heard=1.0, hello=hello)
+
+
+def test_no_second_life_begins_while_a_restored_store_does_not_know_the_first(
+    erased_after_rounds, store
+):
+    """The device may have paid for rounds after the copy was made."""
+    restored.mark(store, saved=1.0, now=2.0)
+    with pytest.raises(RefusedError, match="unknown"):
+        provision.plan(erased_after_rounds, member(budget="10", again=True), store)
+
+
+def test_a_second_life_counts_what_a_board_has_told_after_a_restore(
+    erased_after_rounds, store, tmp_path
+):
+    """The store knows of two rounds of epsilon 2, and of none that was answered. The board has told
+    that it paid for three.
+    """
+    restored.mark(store, saved=1.0, now=2.0)
+    store.boards_seen([hello_row(spent=6_000_000)])
+    join(erased_after_rounds, member(budget="10", again=True), store)
+    assert account_of(erased_after_rounds, tmp_path).spent >= 6_000_000
 
 
 def test_a_device_that_was_sent_updates_has_lived_before(board, store):

@@ -16,7 +16,7 @@ from ternhost.files import storage_errors
 from ternhost.reach.broker import configuration, sites
 from ternhost.reach.broker.access import HOST, OBSERVER, Access
 from ternhost.run.directory import RunFiles
-from ternhost.store import restored, schema, store_file
+from ternhost.store import restored, round_numbers, schema, store_file
 from ternhost.store.store import Store
 
 _AFTERWARDS = "then restore it again"
@@ -123,14 +123,15 @@ def _prepare(store_path: Path, manifest: Manifest, directory: Path, now: float) 
     Its runs and their fleets get their new places. directory: where the backup will be.
     """
     with Store(store_path, create=False) as store:
-        mark = restored.mark(store, manifest.saved, now)
+        restored.mark(store, manifest.saved, now)
+        next_round = round_numbers.last_number(store) + 1
         for run in store.runs():
             asked = dict(run.asked)
             asked["directory"] = str(_run_directory(manifest, run.name, directory))
             if asked.get("fleet") == _MQTT + manifest.directory:
                 asked["fleet"] = f"{_MQTT}{directory.absolute()}"
             store.save_run(run.name, asked=asked)
-    return mark.last_round + restored.SKIPPED_ROUNDS + 1
+    return next_round
 
 
 def _run_directory(manifest: Manifest, run: str, directory: Path) -> Path:

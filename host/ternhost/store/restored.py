@@ -5,7 +5,7 @@ follow, and `mark` sees to them:
 
 - The host must ask none of the numbers of these questions again. Nobody can tell it how many there
   were: a device that claims a number may lie. So the host leaves out many more numbers than it
-  can have used since the copy was made.
+  can have used since the copy was made. If another host gives the numbers, it knows them.
 - The boards may have a later key of the fleet. So a new one is made. Each board gets it when the
   host reaches it, and answers with a HELLO, which says what the board has spent in its life.
 - What boards had spent at the time of the copy is no longer true. It is forgotten, and unknown
@@ -50,16 +50,22 @@ def mark(store: Store, saved: float, now: float) -> Restored:
     """
     restored = Restored(saved, now, round_numbers.last_number(store))
     with store.transaction():
-        if not round_numbers.can_skip(store, SKIPPED_ROUNDS):
-            raise StorageError(
-                "a store with so many rounds cannot be restored: no round numbers are left",
-                hint="start a new store, and provision the boards for it",
-            )
-        round_numbers.skip(store, restored.last_round + SKIPPED_ROUNDS)
+        if not any(extension.is_numbered_elsewhere(store) for extension in store.extensions()):
+            _skip_rounds(store)
         rotate_fleet(store)
         store.forget_hellos()
         store.save_state({_STATE: asdict(restored)})
     return restored
+
+
+def _skip_rounds(store: Store) -> None:
+    """Leave out `SKIPPED_ROUNDS` round numbers. Raises StorageError if there are not so many."""
+    if not round_numbers.can_skip(store, SKIPPED_ROUNDS):
+        raise StorageError(
+            "a store with so many rounds cannot be restored: no round numbers are left",
+            hint="start a new store, and provision the boards for it",
+        )
+    round_numbers.skip(store, round_numbers.last_number(store) + SKIPPED_ROUNDS)
 
 
 def last_restore(store: Store) -> Restored | None:
