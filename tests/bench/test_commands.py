@@ -7,7 +7,7 @@ import pytest
 from bench.known import BUSY, IDLE, known
 
 from ternbench import current_model
-from ternhost.errors import USAGE
+from ternhost.errors import FAILED, USAGE
 from terntools.sessions import Session
 
 
@@ -55,6 +55,46 @@ def test_an_export_gives_the_energy_of_a_report(export, tern):
     result = tern(*export).json
     microjoules = (BUSY - IDLE) * 3.3 * 0.02 * 1e6
     assert result["microjoules_per_report"] == pytest.approx(microjoules, rel=0.01)
+
+
+def test_the_result_says_what_was_taken_for_what(export, tern):
+    assert tern(*export).json["recording"]["taken"] == {
+        "time": {"column": "time_s", "unit": "s"},
+        "current": {"column": "current_a", "unit": "A"},
+        "supply": {"setting": "volts=3.3"},
+        "marker": {"column": "marker"},
+    }
+
+
+def test_the_result_has_the_rate_of_the_recording(export, tern):
+    recording = tern(*export).json["recording"]
+    assert recording["samples_per_second"] == pytest.approx(10_000)
+
+
+def test_the_result_has_the_mean_power(export, tern):
+    busy_share = 6 * 0.02 / 0.33
+    mean_amperes = IDLE + (BUSY - IDLE) * busy_share
+    assert tern(*export).json["mean_milliwatts"] == pytest.approx(3300 * mean_amperes, rel=0.01)
+
+
+def test_the_text_names_each_column(export, tern):
+    words = [word for word in export if word != "--json"]
+    text = tern(*words).out
+    assert all(name in text for name in ("time_s", "current_a", "volts=3.3", "marker"))
+
+
+@pytest.fixture
+def of_1000_volts(export):
+    """The words of a command that reads an export with a supply that no board has."""
+    return [word.replace("volts=3.3", "volts=1000") for word in export]
+
+
+def test_a_supply_that_no_board_has_is_refused(of_1000_volts, tern):
+    assert "--anyway" in tern(*of_1000_volts, code=FAILED).json["hint"]
+
+
+def test_a_supply_that_no_board_has_can_be_accepted(of_1000_volts, tern):
+    assert tern(*of_1000_volts, "--anyway").json["volts"] == 1000
 
 
 def test_a_session_keeps_figures_text_and_pictures(export, tern):

@@ -23,6 +23,11 @@ def test_the_name_of_a_file_may_have_commas(here):
     assert (chosen.place, chosen.settings) == ("a,b.csv", {"volts": 5.0})
 
 
+def test_a_value_in_quotes_may_have_commas(here):
+    chosen = choice.parse('csv:a.csv,current="I, mA",marker=D0')
+    assert (chosen.place, chosen.settings) == ("a.csv", {"current": "I, mA", "marker": "D0"})
+
+
 def test_a_port_may_have_colons():
     assert choice.parse("ina226:id:1234,shunt=.1").place == "id:1234"
 
@@ -37,6 +42,9 @@ def test_a_port_may_have_colons():
         "ppk2:a1,no-supply=yes",  # a switch
         "csv:export.csv,reports=0",
         "csv:export.csv,volts=nan",
+        "csv:export.csv,volts=3,volts=5",  # twice
+        "csv:export.csv,current=I, mA",  # without quotes
+        "csv:export.csv,decimal=dot",
         "joulescope,range=1A",
     ],
 )

@@ -183,6 +183,10 @@ for _current in [
 ]:
     kind(f"title {_current}", titled("Time (ms)", _current), refused="current=")
 kind("a power of ten as a unit", titled("t/ms", "I / 10^-3 A"), refused="current=")
+for _current in ["Current x10 (mA)", "Current*10 [mA]", "10 x Current (mA)", "Current/10 (mA)"]:
+    kind(f"title {_current}", titled("t/ms", _current), refused="current=")
+kind("a logarithm of a current", titled("t/ms", "log I (mA)"), refused="current=")
+kind("a current that charges a battery", titled("t/ms", "Charge current (mA)"), refused="current=")
 kind("a current in volts", titled("t/ms", "I (V)"), refused="current=")
 kind("a voltage without a unit", titled("t/ms", "I/mA", voltage="Voltage"), refused="voltage=")
 kind(
@@ -229,6 +233,7 @@ def moment(layout, digits=6, mark="."):
 
 for _name, _layout in {
     "ISO 8601": "%Y-%m-%dT%H:%M:%S$Z",
+    "ISO 8601 with nanoseconds": "%Y-%m-%dT%H:%M:%S$000Z",
     "ISO 8601 with a zone": "%Y-%m-%d %H:%M:%S$+00:00",
     "ISO 8601 without a zone": "%Y-%m-%d %H:%M:%S$",
     "short ISO 8601": "%Y%m%dT%H%M%S$Z",
@@ -277,6 +282,7 @@ kind(
 kind("a rate that contradicts the times", _SI, settings=",rate=1000", refused="rate=")
 _COARSE_TIMES = titled("time_s", "current_ma", (scaled("s", 1, ".3f"), MILLIAMPERES))
 kind("times that repeat", _COARSE_TIMES, refused="rate=")
+kind("times that repeat, and a wrong rate", _COARSE_TIMES, settings=",rate=1000", refused="rate=")
 kind("times that repeat, and a rate", _COARSE_TIMES, settings=",rate=5000")
 kind(
     "times that go back",
@@ -318,6 +324,25 @@ kind("Windows-1252", titled("t/ms", "I/µA", (MILLISECONDS, MICROAMPERES)), enco
 kind("lines that end as on Windows", _SI.replace("\n", "\r\n"))
 kind("comments", "# recorded on a bench\n# 10 kHz\n" + _SI)
 kind("lines before the titles", "Instrument;X1\nExported\n\n" + with_commas(_SI))
+kind("a line that names the separator", "sep=;\n" + with_commas(_SI))
+kind("lines of names and values", "Device,X1\nRate,5000\n\n" + _SI)
+kind("comments of another kind", "% recorded on a bench\n" + _SI)
+kind("no titles", _SI.partition("\n")[2], refused="time=")
+kind(
+    "no titles, but columns that are named",
+    _SI.partition("\n")[2],
+    settings=",time=x0 in s,current=x1 in A,voltage=x2 in V,marker=x3",
+)
+kind("titles that come twice", titled("time_s", "time_s", (SECONDS, AMPERES)), refused="several")
+kind("titles in the middle", _SI + _SI, refused="line 1652")
+kind(
+    "units in each cell",
+    titled("Time (ms)", "Current", (MILLISECONDS, lambda sample: f"{1e3 * sample.amperes:.1f} mA")),
+    refused="current=",
+)
+kind("nothing", "", refused="no records")
+kind("titles only", _SI.partition("\n")[0] + "\n", refused="export")
+kind("a picture", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(200), refused="table")
 kind("quotes", _SI.replace("time_s,current_a", '"time_s","current_a"'))
 kind("commas at the ends of lines", _SI.replace("\n", ",\n"))
 _GROUPED = [MICROSECONDS, scaled("A", 1e6, ",.1f"), always("5.0"), MARKER]

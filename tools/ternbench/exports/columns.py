@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from ternbench.exports import titles, units
@@ -52,6 +53,12 @@ class Titles:
             if titles.are_channels(name, table.columns):
                 title = replace(title, unit=None, unclear=name[-1:])
             self._titles.append((known or {}).get(name, title))
+
+    def at_rows(self, rows: Sequence[int]) -> "Titles":
+        """Return the same titles over some rows of the table only."""
+        titles = copy(self)
+        titles.table = self.table.rows(rows)
+        return titles
 
     def inputs(self) -> dict[str, tuple[str, int]]:
         """Return the inputs in columns of bits: for each the column, and the place of its bit."""

@@ -25,6 +25,10 @@ _CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _ISO = re.compile(r"\d{4}-?\d\d-?\d\d[T ]\d\d:?\d\d.*")
 
 
+class ContradictedRateError(UsageError):
+    """The times of a file have another rate than the user names."""
+
+
 @dataclass(frozen=True)
 class Times:
     """Times of samples: seconds from the first sample, and how they were found.
@@ -74,15 +78,19 @@ def of_column(titles: Titles, column: Column) -> Times:
     return Times(seconds, taken, start)
 
 
-def require_same_rate(times: Times, rate: float, place: str) -> None:
-    """Raise UsageError if the rate that the user names is not that of the file's times.
+def require_same_rate(titles: Titles, column: Column, rate: float) -> None:
+    """Raise UsageError if the rate that the user names is not that of the times in a column.
 
-    place: the file, for messages.
+    Only the first and the last time are compared. Those between may repeat, which can be why the
+    user names a rate.
     """
-    found = (len(times.seconds) - 1) / times.seconds[-1]
+    table = titles.table
+    last = len(table) - 1
+    span = of_column(titles.at_rows([0, last]), column).seconds[-1]
+    found = last / span
     if abs(found / rate - 1) > _DIFFERENT:
-        text = f"{place} has {found:,.6g} samples a second by its times, and not rate={rate:g}"
-        raise UsageError(text, hint="leave out rate=, or correct it")
+        text = f"{table.name} has {found:,.6g} samples a second by its times, and not rate={rate:g}"
+        raise ContradictedRateError(text, hint="leave out rate=, or correct it")
 
 
 def _is_unclear(titles: Titles, column: Column) -> bool:

@@ -29,7 +29,7 @@ _WORDS_OF_OTHERS = (
     "range offset error err uncertainty compliance threshold thresh shunt sense lsb raw adc count "
     "counts code ref reference noise cumulative accumulated integral delta dt di diff interval step "
     "period duration energy charge capacity resistance temperature temp frequency factor index gain "
-    "status"
+    "status log ln db dbm squared square normalised normalized norm"
 )
 _WORDS_OF_AVERAGES = "avg average mean dc value inst instantaneous moyenne mittel"
 _REMARKS_ON_TIMES = "utc gmt local iso iso8601 abs absolute rel relative"
@@ -52,6 +52,8 @@ _INPUT = re.compile(r"(?:d|di|dio|in|gpi|gpio)\d+")
 _INPUTS = re.compile(r"\bD(\d+)\s*(?:[-_:\u2013]|\.\.\.?|to)\s*D?(\d+)\b", re.I)
 
 _BRACKETS = re.compile(r"[(\[{<]([^()\[\]{}<>]*)[)\]}>]")
+# A factor beside the quantity, as in "Current x10 (mA)".
+_FACTOR = re.compile(r"[x\u00d7*\u00b7/^]\s*\d|\d\s*[\u00d7*%]|(?<!\w)\d+\s*x", re.I)
 _AFTER_MARK = re.compile(r"^(.*?)(?:\s+in\s+|\s*[/,;:]\s*)(\S.*)$")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -153,6 +155,8 @@ def _split(name: str) -> tuple[Unit | None, str, str]:
             unclear = content
     if len(found) > 1:
         unclear = " ".join(contents)
+    if found and _FACTOR.search(rest):
+        unclear = name
     if found or unclear:
         unit = None if unclear else found[0]
         return unit, unclear, rest + remarks
@@ -199,6 +203,14 @@ def _split_last_word(name: str) -> tuple[Unit | None, str, str]:
         if is_channel or has_number or text.lower() == "min":
             return None, text, stem
         return unit, "", stem
+    first_unit = units.parse(parts[0])  # as in "mA Current"
+    if (
+        first_unit is not None
+        and len(parts) > 1
+        and len(parts[0]) > 1
+        and parts[0].lower() != "min"
+    ):
+        return first_unit, "", "".join(parts[2:])
     return _split_joined(name)
 
 
@@ -253,10 +265,12 @@ def _quantity_of(words: Sequence[str], unit: Unit | None) -> str | None:
             named.add(_QUANTITY_OF_WORD[word])
         elif _INPUT.fullmatch(word):
             named.add(MARKER)
-    if not named:
-        for quantity, pattern in _SYMBOLS.items():
-            if any(map(pattern.fullmatch, words)):
-                named.add(quantity)
+    symbols = set()
+    for quantity, pattern in _SYMBOLS.items():
+        if any(map(pattern.fullmatch, words)):
+            symbols.add(quantity)
+    if not named or (unit is not None and unit.quantity in symbols):
+        named |= symbols
     if MARKER in named and (unit is None or unit.quantity == VOLTAGE):
         return MARKER
     named.discard(MARKER)

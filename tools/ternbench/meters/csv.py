@@ -15,7 +15,7 @@ import numpy as np
 from ternbench.exports import columns, companions, makers, markers, times
 from ternbench.exports.columns import MARKER, Column, Titles
 from ternbench.exports.makers import Export
-from ternbench.exports.times import Times
+from ternbench.exports.times import ContradictedRateError, Times
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE
 from ternbench.meters.base import positive
 from ternbench.meters.recording import Recording
@@ -171,11 +171,12 @@ class _Reader:
             return
         try:
             column = self._titles.automatic(TIME)
-            own_times = times.of_column(self._titles, column) if column else None
+            if column is not None:
+                times.require_same_rate(self._titles, column, rate)
+        except ContradictedRateError:
+            raise
         except UsageError:
-            return  # that is why the user names a rate
-        if own_times is not None:
-            times.require_same_rate(own_times, rate, self._table.name)
+            return  # the times cannot be read, which is why the user names a rate
 
     def _from_companion(self, quantity: str, clock: Floats) -> Floats | None:
         """Return the values of a quantity that the user takes from a second file; None for no file.
