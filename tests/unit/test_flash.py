@@ -1,16 +1,26 @@
 """Flashing: esptool talks to a chip of the tests; UF2 files are checked and copied to a volume."""
 
 import contextlib
-import hashlib
 import os
 import struct
 from pathlib import Path
 
 import pytest
 from esptool.loader import ESPLoader
+from harness.esp32_images import (
+    FILES_AT,
+    SINCE_1_26,
+    TABLE_AT,
+    UNTIL_1_25,
+    application,
+    files,
+    firmware_for,
+    partition_table,
+    superblock,
+    with_bytes_at,
+)
 from harness.network_ports import Rfc2217Server
 from harness.rom_loader import CHIPS, FLASH_BYTES, RomLoader
-from littlefs import LittleFS
 from spec.files import uf2_file
 
 from ternhost.errors import DeviceError, InterruptedByUser, UsageError
@@ -18,9 +28,6 @@ from terntools.boards import esp32, uf2, usb, volumes
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
 from terntools.boards.flash_options import BootLoader, FlashOptions
-
-TABLE_AT = 0x8000  # in the flash of an ESP32
-FILES_AT = 0x200000
 
 
 @pytest.fixture
@@ -41,51 +48,9 @@ def rom(monkeypatch):
         yield make
 
 
-def with_bytes_at(data, at, value):
-    """The data with these bytes at this position."""
-    return data[:at] + value + data[at + len(value) :]
-
-
 def write(board, address, data):
     """Write to the flash of a board."""
     board.flash[address : address + len(data)] = data
-
-
-# Partitions: type, subtype, offset, size and label
-
-
-def application(size=FILES_AT - 0x10000):
-    """The partition of MicroPython. By default it ends at FILES_AT."""
-    return 0, 0, 0x10000, size, b"factory"
-
-
-def files(size=FLASH_BYTES - FILES_AT, start=FILES_AT, label=b"vfs"):
-    """The partition of its files. By default it ends with the flash."""
-    return 1, 0x81, start, size, label
-
-
-UNTIL_1_25 = (application(), files())  # the partitions of these releases of MicroPython
-SINCE_1_26 = (application(),)  # its files have what is left of the flash
-
-
-def partition_table(partitions):
-    rows = [struct.pack("<2sBBII16sI", b"\xaa\x50", *partition, 0) for partition in partitions]
-    return b"".join(rows).ljust(0xC00, b"\xff")
-
-
-def firmware_for(chip="esp32", size=150_000, partitions=UNTIL_1_25, megabytes=4):
-    """A file with the marks of a whole firmware: header with flash size and chip id, partitions."""
-    chip_id, *_, offset = CHIPS[chip]
-    flash_size = (megabytes.bit_length() - 1) << 4
-    fields = (0xE9, 1, 2, flash_size, 0x40081000, 0xEE, 0, 0, 0, chip_id, 0, 0, 0xFFFF, 0)
-    header = struct.pack("<BBBBIB3BHBHH4xB", *fields)
-    data = header + hashlib.shake_128(chip.encode()).digest(min(size, 150_000) - len(header))
-    return with_bytes_at(data, TABLE_AT - offset, partition_table(partitions)).ljust(size, b"\0")
-
-
-def superblock(size=FLASH_BYTES - FILES_AT):
-    """The first block of an empty file system of so many bytes."""
-    return bytes(LittleFS(block_size=4096, block_count=size // 4096).context.buffer[:4096])
 
 
 def save(folder, data, name="firmware.bin"):
