@@ -15,7 +15,8 @@ HERE = {"localhost", "127.0.0.1", "::1"}  # names that mean another machine on e
 # For an address that stands for all interfaces, the address at which this machine is reached.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
-_NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")  # a part of a name between dots
+_NUMBER = re.compile(r"\d+|0[xX][0-9A-Fa-f]*")
 _LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 
 
@@ -26,16 +27,31 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
     listens.
     """
     for name in (*names, address):
-        has_bad_colon = ":" in name and not is_address(name)  # only an IPv6 address has colons
-        if not _NAME.fullmatch(name) or has_bad_colon:
+        if not is_address(name) and not _is_host_name(name):
             raise UsageError(
                 f"{name!r} is not a host name or address", hint="such as pi.local or 10.0.0.7"
             )
         if len(name) > _LONGEST_NAME:
             hint = "give a shorter name, or an address"
             raise UsageError(f"{name!r} has more than {_LONGEST_NAME} characters", hint)
+    for name in names:
+        if name in LOOPBACK:
+            hint = "give the name or address at which clients reach it, such as pi.local"
+            raise UsageError(f"{name} stands for every address of a machine, and is none", hint)
     if not 1 <= port <= 65535:
         raise UsageError(f"a port is 1 to 65535, not {port}")
+
+
+def _is_host_name(text: str) -> bool:
+    """Return whether a host can have this name.
+
+    Programs take a name whose last part is a number for an address, such as 999.1.1.1, 10.0.0 or
+    0x7f.1: no host has it, and as an address it is wrong, or another one than it seems.
+    """
+    labels = text.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return False
+    return all(_LABEL.fullmatch(label) for label in labels)
 
 
 def listening_address(names: Sequence[str]) -> str:

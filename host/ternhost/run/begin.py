@@ -26,7 +26,7 @@ from ternhost.privacy.base import MICRO
 from ternhost.provision.boards import provision_fleet
 from ternhost.reach import fleet, refusals
 from ternhost.reach.fleet import Fleet
-from ternhost.run import costs
+from ternhost.run import costs, left_over
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
@@ -72,6 +72,7 @@ def create_run(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Lear
         names_in_use: list[str] = []
         if path is not None:
             store = undo.enter_context(Store(path))
+            left_over.forget(store, place.name, place.parent)
             names_in_use = [run.name for run in store.runs()]
         directory = run_directory.new_directory(place.name, place.parent, names_in_use)
         undo.callback(run_directory.remove, directory)

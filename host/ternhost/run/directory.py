@@ -18,10 +18,12 @@ from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import flag, values_of
 from ternhost.provision.boards import FLEET_NAME
 from ternhost.reach import fleet
+from ternhost.run import left_over
 from ternhost.store import store_file
 from ternhost.store.runs import STOPPED, StoredRun, status_now
 from ternhost.store.snapshot import is_endless
 from ternhost.store.store import Store
+from ternhost.text import did_you_mean
 
 RUNS = Path("runs")
 RESULT_NAME = "result.json"
@@ -81,6 +83,7 @@ def new_directory(
             if candidate in taken:
                 continue
             directory = parent / candidate
+            left_over.remove(directory)
             with suppress(FileExistsError):
                 directory.mkdir()
                 return directory
@@ -121,9 +124,11 @@ class RunFiles:
         write_json(self.directory / RUN_NAME, content, afterwards="then begin the run again")
 
     def make(self) -> None:
-        """Make the directory again if somebody has removed it. Raises StorageError."""
+        """Make the directory and run.json again if they are missing. Raises StorageError."""
         with storage_errors(what=self.directory):
             self.directory.mkdir(exist_ok=True)
+        if not (self.directory / RUN_NAME).exists():  # killed before it was written, or removed
+            self.write()
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -155,14 +160,28 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
         if (directory / RUN_NAME).is_file():
             return RunFiles.read(directory)
     path = Path(text)
+    if not path.exists():
+        path = parent / text  # where a run that was killed as it began has left its store
     if path.is_dir():
         stores = store_file.stores_in(path)
         if len(stores) == 1:
             path = stores[0]
     if not path.is_file():
-        raise UsageError(f"there is no run {text!r}", hint="'tern runs' lists the runs")
+        raise UsageError(f"there is no run {text!r}", hint=hint_for_name(text, parent))
     run = _only_run(path)
     return RunFiles(directory_of(run, path), path, run.name)
+
+
+def hint_for_name(text: str, parent: Path) -> str:
+    """Return what a user can do who names a run that does not exist.
+
+    text: its name. parent: the directory of all runs.
+    """
+    names = sorted(path.parent.name for path in parent.glob(f"*/{RUN_NAME}"))
+    suggestion = did_you_mean(text, names)
+    if suggestion:
+        return f"{suggestion} 'tern runs' lists the runs"
+    return "'tern runs' lists the runs"
 
 
 def _only_run(path: Path) -> StoredRun:
@@ -173,7 +192,10 @@ def _only_run(path: Path) -> StoredRun:
     with Store(path, create=False, beside=True) as store:
         runs = store.runs()
     if not runs:
-        raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
+        raise UsageError(
+            f"{path} holds no run",
+            hint="begin one, or begin one again that was killed at once: tern train --help",
+        )
     unfinished = [run for run in runs if run.unfinished]
     if len(unfinished) > 1:
         names = ", ".join(run.name for run in unfinished)

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.run.directory import RUN_NAME, RUNS, RunFiles
+from ternhost.run.directory import RUN_NAME, RUNS, RunFiles, hint_for_name
 from ternhost.store import store_file
 
 # A store, and the name of the run in it; None if the user did not name a run.
@@ -38,9 +38,8 @@ def find(text: str | Path | None = None, parent: Path = RUNS) -> StoreAndRun:
 
     # A directory with runs.
     if not path.is_dir() and text is not None:
-        raise UsageError(
-            f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs"
-        )
+        hint = hint_for_name(str(text), parent)
+        raise UsageError(f"there is no run or store {str(text)!r}", hint=hint)
     return _of_run(newest_run(path).directory)
 
 
