@@ -22,10 +22,29 @@ from terntools.emulators import catalogue
 SMALL = Case(d=4)
 
 
+class KeptSteps(TimedSteps):
+    """The steps of a bench, which are kept in `made`."""
+
+    made = []  # noqa: RUF012
+
+    def __init__(self, progress):
+        super().__init__(progress)
+        self.made.append(self)
+
+
 @pytest.fixture(scope="module")
-def compared():
-    """The result of a bench that compares mechanisms on the emulated device."""
-    return latency.measure("emulated:1", SMALL, Progress(quiet=True), mechanisms=("duchi",))
+def compared_with_steps():
+    """The result of a bench that compares mechanisms on the emulated device, and its steps."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(latency, "TimedSteps", KeptSteps)
+        result = latency.measure("emulated:1", SMALL, Progress(quiet=True), mechanisms=("duchi",))
+    return result, KeptSteps.made[0]
+
+
+@pytest.fixture(scope="module")
+def compared(compared_with_steps):
+    result, _ = compared_with_steps
+    return result
 
 
 def test_a_bench_times_a_report_and_its_parts(compared):
@@ -46,19 +65,10 @@ def test_no_kind_of_report_is_in_a_comparison_twice(compared):
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("mechanisms", [(), ("duchi",)])
-def test_the_planned_work_of_a_bench_is_the_work_that_it_does(mechanisms, monkeypatch):
+def test_the_planned_work_of_a_bench_is_the_work_that_it_does(compared_with_steps):
     """So the time that is left comes to 0 at its end."""
-    all_steps = []
-
-    class KeptSteps(TimedSteps):
-        def __init__(self, progress):
-            super().__init__(progress)
-            all_steps.append(self)
-
-    monkeypatch.setattr(latency, "TimedSteps", KeptSteps)
-    latency.measure("emulated:1", SMALL, Progress(quiet=True), mechanisms)
-    time_left = all_steps[0].time_left
+    _, steps = compared_with_steps
+    time_left = steps.time_left
     assert astuple(time_left.done) == pytest.approx(astuple(time_left.planned))
     assert time_left.seconds() == pytest.approx(0, abs=1e-6)
 

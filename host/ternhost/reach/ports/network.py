@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+import warnings
 from typing import Any
 
 import serial
@@ -81,9 +82,9 @@ _PyserialRfc2217Port: Any = serial.rfc2217.Serial
 
 
 class Rfc2217Port(_PyserialRfc2217Port):  # type: ignore[misc]
-    """pyserial's port on a server of RFC 2217, with two changes.
+    """pyserial's port on a server of RFC 2217, with three changes.
 
-    It takes a timeout of writes, which pyserial refuses here: a write always ends after 5 s. And its
+    It opens without a warning of Python. It takes a timeout of writes, which pyserial refuses here: a write always ends after 5 s. And its
     thread ends quietly if the server closes the connection while both agree on settings.
     """
 
@@ -91,6 +92,13 @@ class Rfc2217Port(_PyserialRfc2217Port):  # type: ignore[misc]
         self, *arguments: Any, write_timeout: float | None = None, **settings: Any
     ) -> None:
         super().__init__(*arguments, **settings)
+
+    def open(self) -> None:
+        """Connect to the server, and agree on settings. Raises SerialException."""
+        with warnings.catch_warnings():
+            # pyserial names its thread in a way that Python calls old.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            super().open()
 
     def _telnet_read_loop(self) -> None:
         with contextlib.suppress(OSError):
