@@ -84,8 +84,9 @@ _PyserialRfc2217Port: Any = serial.rfc2217.Serial
 class Rfc2217Port(_PyserialRfc2217Port):  # type: ignore[misc]
     """pyserial's port on a server of RFC 2217, with three changes.
 
-    It opens without a warning of Python. It takes a timeout of writes, which pyserial refuses here: a write always ends after 5 s. And its
-    thread ends quietly if the server closes the connection while both agree on settings.
+    It opens without a warning of Python. It takes a timeout of writes, which pyserial refuses here: a
+    write always ends after 5 s. And its thread ends quietly if the server closes the connection while
+    both agree on settings.
     """
 
     def __init__(
@@ -101,10 +102,10 @@ class Rfc2217Port(_PyserialRfc2217Port):  # type: ignore[misc]
             super().open()
 
     def _telnet_read_loop(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             super()._telnet_read_loop()
-            return
-        self._read_buffer.put(None)  # wakes who reads, as pyserial does it at the end
+        except OSError:
+            self._read_buffer.put(None)  # wakes who reads, as pyserial does it otherwise
 
 
 CLASSES: dict[str, Any] = {"socket": SocketPort, "rfc2217": Rfc2217Port}
