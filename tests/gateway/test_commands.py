@@ -34,3 +34,9 @@ def test_an_account_behind_a_gateway_holds_toward_the_host(tern):
     account = tern(*words.split()).json
     toward_the_host = {"ports": False, "broker": False, "gateway": True}
     assert account["holds_toward_the_host"] == toward_the_host
+
+
+@pytest.mark.parametrize("words", ["gateway server my-sites", "gateway run north --fleet mqtt:b"])
+def test_the_server_and_a_gateway_can_be_services(here, tern, words):
+    unit = tern("service", "show", "x", "--json", "--", *words.split()).json["text"]
+    assert f"-m ternhost {words}\n" in unit

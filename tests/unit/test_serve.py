@@ -57,6 +57,14 @@ def command(tern):
     return run
 
 
+def test_a_run_that_goes_on_says_which_options_it_keeps(command):
+    """The second start names no epsilon: the run keeps its own, and not the default."""
+    command(*FLEET, "--every", "0.01", "--rounds", "1", "--epsilon", "0.7", code=0)
+    resumed = command(*FLEET, "--every", "0.01", "--rounds", "2", code=0)
+    notes = [line["message"] for line in resumed.lines if line["event"] == "note"]
+    assert any("--epsilon 0.7" in note for note in notes)
+
+
 @pytest.mark.parametrize("algorithm", ["fedavg", "values", "quantiles", "infer"])
 def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     """`tern serve` asks rounds up to a total number. Started again with the same total it asks

@@ -17,6 +17,7 @@ _HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
 _DEVICES = Path("/dev")
 # Attributes of the arguments that name a command, and no file.
 _OF_COMMANDS = {"prog", "command", "verb", "learner", "name"}
+_OF_PATHS = {"directory", "broker", "store", "dir"}  # attributes that name nothing else
 _INSTALL = (
     "install it where every user may read it, such as in /opt/tern (python3 -m venv /opt/tern), and "
     f"give this command there: see {guide('operate.md')}"
@@ -26,18 +27,21 @@ _INSTALL = (
 def named_in(args: argparse.Namespace) -> Iterator[str]:
     """Yield the texts among the arguments of a command that may be paths.
 
-    Of "mqtt:my-broker" that is "my-broker".
+    Of "mqtt:my-broker" that is "my-broker". A word without a slash or a dot may be the name of
+    something else, such as a data set; it is a path only as the value of some arguments.
     """
     for name, value in vars(args).items():
         if name in _OF_COMMANDS:
             continue
         texts = value if isinstance(value, list) else [value]
         for text in texts:
-            if isinstance(text, str) and text:
+            if not isinstance(text, str):
+                continue
+            _kind, colon, rest = text.partition(":")
+            if colon and rest:
+                yield rest
+            if name in _OF_PATHS or "/" in text or "." in text:
                 yield text
-                _kind, colon, rest = text.partition(":")
-                if colon and rest:
-                    yield rest
 
 
 def writable_outside(args: argparse.Namespace) -> list[Path]:

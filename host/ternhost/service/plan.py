@@ -76,6 +76,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(options.words)
     settings = project.load(STATE) if STATE.is_dir() else []
     args = argparse.Namespace(prog="tern", json=options.json, quiet=options.quiet)
+    args.with_files = list(options.files)
     args.from_project = project.apply(settings, parser, options.words)
     if Path().resolve() != STATE:
         _require_no_settings_here(options.words)
