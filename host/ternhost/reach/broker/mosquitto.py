@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ternhost import child_processes
+from ternhost.command import warn
 from ternhost.errors import DeviceError, UsageError
 from ternhost.files import Closing, storage_errors
 from ternhost.reach.addresses import LOOPBACK
@@ -23,7 +24,16 @@ from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.copies import RunningBroker, check_original
 from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
 from ternhost.reach.broker.kinds import KINDS
-from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening, modernise
+from ternhost.reach.broker.mosquitto_files import (
+    DAMAGED,
+    DATABASE,
+    LOG,
+    PID,
+    PORT,
+    listening,
+    modernise,
+    set_database_aside,
+)
 from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
 from ternhost.reach.broker.sites import SITES, is_site
 
@@ -143,8 +153,33 @@ class Mosquitto(Closing):
     def start(self) -> None:
         """Start the process, for the first time or again, and wait until it listens.
 
+        If it cannot read its database, for instance because the disk was full or the power failed
+        while it was written, the file is set aside, and the broker starts without it.
         Raises DeviceError if Mosquitto is not installed, its port is taken, or it ends at once.
         """
+        try:
+            self._start()
+        except DeviceError:
+            if not self._has_damaged_database():
+                raise
+            set_database_aside(self.directory)
+            warn(
+                f"Mosquitto cannot read {self.directory / DATABASE}, which is damaged: it starts "
+                f"without, and the file is now {DAMAGED}. What the broker kept is forgotten: a "
+                "running 'tern serve' announces its round and model again, and asks again for "
+                "reports that were on their way"
+            )
+            self._start()
+
+    def _has_damaged_database(self) -> bool:
+        """Return whether the process has ended since it cannot read the content of its database."""
+        errors = self._errors_in_log()
+        is_about_database = any("database" in error for error in errors)
+        is_forbidden = any("Permission denied" in error for error in errors)
+        return is_about_database and not is_forbidden and (self.directory / DATABASE).exists()
+
+    def _start(self) -> None:
+        """Start the process once, and wait until it listens. Raises DeviceError."""
         program = binary()
         address, port = self._listener
         if listens(address, port):

@@ -18,6 +18,8 @@ PASSWORDS = "passwords"
 ACCESS = "access"
 PID = "mosquitto.pid"
 LOG = "mosquitto.log"
+DATABASE = "mosquitto.db"  # retained messages, sessions and what waits for clients
+DAMAGED = "mosquitto.db.damaged"
 PORT = 8883
 
 # The limit of the broker's memory, in bytes: so much for each board, and not less than the least.
@@ -200,6 +202,11 @@ def modernise(directory: Path) -> None:
         new_text = new_text.replace(match.group(), _NOW_STARTED)
     if new_text != text:
         _rewrite(path, new_text)
+
+
+def set_database_aside(directory: Path) -> None:
+    """Move a damaged database aside, over one that was moved before. Raises OSError."""
+    (directory / DATABASE).replace(directory / DAMAGED)
 
 
 def update_memory(directory: Path, boards: int) -> None:

@@ -1,0 +1,84 @@
+"""A Mosquitto whose database is damaged starts without it, and keeps the file."""
+
+import asyncio
+import random
+
+import pytest
+
+from ternhost.errors import DeviceError
+from ternhost.reach.broker import configuration, mosquitto
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.link import MqttLink
+from ternhost.reach.broker.mosquitto_files import DAMAGED, DATABASE
+
+RETAINED = b"what the broker keeps" * 20
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """The directory of a broker that has kept a message, and does not run."""
+    configuration.configure(tmp_path, port=mosquitto.free_port())
+    with mosquitto.Mosquitto(tmp_path):
+        asyncio.run(retain(tmp_path))
+    assert RETAINED in (tmp_path / DATABASE).read_bytes()
+    return tmp_path
+
+
+async def retain(directory):
+    link = MqttLink(Access.load(directory / HOST))
+    await link.connect()
+    await link.subscribed.wait()
+    link.announce(RETAINED)
+    await asyncio.sleep(0.3)
+    await link.close()
+
+
+def cut_in(parts):
+    """Cut a content behind a part of it."""
+    return lambda content: content[: int(len(content) * parts)]
+
+
+def flipped(content):
+    """The content with a tenth of its bytes changed."""
+    rng = random.Random(7)
+    changed = bytearray(content)
+    for position in rng.sample(range(len(content)), len(content) // 10):
+        changed[position] ^= 0xFF
+    return bytes(changed)
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "zeros, as after a power cut": lambda content: bytes(len(content)),
+    "noise": lambda content: random.Random(7).randbytes(500),
+    "another file": lambda content: b"allow_anonymous false\n",
+    "cut in its header": lambda content: content[:20],
+    "cut at a quarter": cut_in(0.25),
+    "cut at half": cut_in(0.5),
+    "without its last byte": lambda content: content[:-1],
+    "with changed bytes": flipped,
+    "with zeros behind it": lambda content: content + bytes(4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_broker_starts_whatever_is_in_its_database(directory, damage):
+    path = directory / DATABASE
+    path.write_bytes(damage(path.read_bytes()))
+    with mosquitto.Mosquitto(directory) as broker:
+        assert broker.answers(5.0)
+
+
+def test_the_damaged_file_is_kept(directory):
+    (directory / DATABASE).write_bytes(b"damaged")
+    with mosquitto.Mosquitto(directory):
+        assert (directory / DAMAGED).read_bytes() == b"damaged"
+
+
+def test_a_database_that_is_sound_stays_if_the_broker_does_not_start(directory):
+    before = (directory / DATABASE).read_bytes()
+    conf = directory / "mosquitto.conf"
+    conf.write_text(conf.read_text() + "no_such_option true\n")
+    with pytest.raises(DeviceError):
+        mosquitto.Mosquitto(directory)
+    assert (directory / DATABASE).read_bytes() == before
