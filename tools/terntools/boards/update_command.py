@@ -41,7 +41,9 @@ _ADVICE = {
         "it has had a later package: use that host's store, or set this machine's clock"
     ),
     wire.UPDATES[wire.DAMAGED]: ("try it once more; if it stays so, its flash is worn out"),
-    wire.UPDATES[wire.FULL]: ("its flash has no room for a second program: send a smaller one"),
+    wire.UPDATES[wire.FULL]: (
+        "its flash has no room for a second program: send a smaller one, or remove files at its port"
+    ),
     wire.UPDATES[wire.ROLLED_BACK]: (
         "it did not reach its host with the new program, and runs the one before"
     ),
