@@ -84,12 +84,22 @@ def begin(args: argparse.Namespace) -> None:
     style: str | None = getattr(args, "log_format", None)
     if style is None:
         style = log.TEXT if log.is_journal() else log.PLAIN
-    log.use(style, args.quiet)
+    log.use(style, _is_quiet(args))
+
+
+def _is_quiet(args: argparse.Namespace) -> bool:
+    """Return whether the log leaves out all but warnings and errors.
+
+    With --json, standard output has the other messages as events, and the log repeats them only if
+    the user has chosen its format.
+    """
+    chosen_format = getattr(args, "log_format", None)
+    return bool(args.quiet or (args.json and chosen_format is None))
 
 
 def started(args: argparse.Namespace) -> None:
     """Note that a command has begun its work: each line of its log has the time from now on."""
-    log.use(args.log_format or log.TEXT, args.quiet)
+    log.use(args.log_format or log.TEXT, _is_quiet(args))
 
 
 def ready(args: argparse.Namespace) -> None:

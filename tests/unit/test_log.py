@@ -66,6 +66,16 @@ def test_with_json_the_events_stay_on_standard_output(tern):
     assert events[-1]["event"] == "result"
 
 
+def test_with_json_the_log_does_not_repeat_the_events(tern):
+    assert tern(*SERVE, "--json").err == ""
+
+
+def test_with_json_and_a_format_the_log_has_the_rounds_too(tern):
+    err = tern(*SERVE, "--json", "--log-format", "json").err
+    ended = [line for line in err.splitlines() if json.loads(line).get("event") == "end"]
+    assert len(ended) == 2
+
+
 def test_a_quiet_command_logs_no_rounds(tern):
     assert tern(*SERVE, "--quiet").err == ""
 
