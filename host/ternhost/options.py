@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from numbers import Integral, Real
 from pathlib import PurePath
 from types import MappingProxyType
@@ -86,7 +86,8 @@ class Option:
             return self.type(text)
         except ValueError:
             expected = KINDS.get(self.type) or self.metavar or "another value"
-            raise UsageError(f"{flag(self.name)} must be {expected}, not {text!r}") from None
+            message = f"{flag(self.name)} must be {expected}, not {text!r}"
+            raise UsageError(message, hint=percent_hint(text)) from None
 
     def normalised(self, value: Any) -> Any:
         """Return a value that Python hands over, in the type of the option.
@@ -164,6 +165,17 @@ class Option:
         if default_text:
             text += f" (default: {default_text})"
         return text.replace("%", "%%")
+
+
+def percent_hint(text: str) -> str | None:
+    """Return how to write a text such as "24%", which options take as 0.24; None for another."""
+    try:
+        number = Decimal(text.strip().removesuffix("%"))
+    except InvalidOperation:
+        return None
+    if not text.strip().endswith("%") or not number.is_finite():
+        return None
+    return f"write it as a number: {number / 100:f}"
 
 
 def _converted(wanted_type: Any, value: Any) -> Any:

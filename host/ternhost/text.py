@@ -146,6 +146,16 @@ def whole_number(text: str) -> int | None:
     return None
 
 
+# What people call things, and what tern's options call them.
+_SYNONYMS = {
+    "average": "mean",
+    "frequency": "share",
+    "median": "quantile",
+    "percentile": "quantile",
+    "proportion": "share",
+}
+
+
 def did_you_mean(word: str, known: Iterable[str], rest: str = "") -> str:
     """Return "did you mean ...?" with the most similar of the known words; empty if none is.
 
@@ -153,7 +163,10 @@ def did_you_mean(word: str, known: Iterable[str], rest: str = "") -> str:
     """
     import difflib  # here, since only an error needs it
 
-    similar = difflib.get_close_matches(word, list(known), n=1)
+    words = list(known)
+    similar = difflib.get_close_matches(word, words, n=1)
+    if _SYNONYMS.get(word) in words:
+        similar = [_SYNONYMS[word]]
     return f"did you mean {similar[0]}{rest}?" if similar else ""
 
 

@@ -1,6 +1,7 @@
 """Training with the record, or a run of records, as the unit of privacy: figures, boards, budgets."""
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -210,3 +211,16 @@ def test_a_run_with_public_rows_says_that_more_reports_may_follow():
     without = begin("fedsum", 20, data="flights-planned", public="none")
     assert " or more" in with_rows.designs[0].release(with_rows.times).words
     assert " or more" not in without.designs[0].release(without.times).words
+
+
+def named_in(error):
+    """The epsilon that the hint of an error names."""
+    return re.search(r"name ([\d.]+) or more", error.hint)[1]
+
+
+@pytest.mark.parametrize("dataset", ["flights", "synthetic-logistic"])
+def test_a_budget_that_an_error_names_is_enough_for_a_run(dataset):
+    with pytest.raises(UsageError) as caught:
+        train("inprocess:3", data=dataset, records=60, run_epsilon="0.005")
+    run = train("inprocess:3", data=dataset, records=60, run_epsilon=named_in(caught.value))
+    assert run["rounds"]

@@ -25,6 +25,21 @@ def test_a_value_of_the_wrong_form_is_refused_by_the_name_of_its_option(tern, wo
     assert refused(tern, words)["error"].startswith(f"{option} must be ")
 
 
+def test_a_percentage_is_shown_as_the_number_that_it_means(tern):
+    error = refused(tern, "train direct --share-of-positives 24%")
+    assert error["hint"].endswith(" 0.24")
+
+
+def test_an_option_of_other_learners_names_those_that_are_no_baselines(tern):
+    error = refused(tern, "train fedsum --rounds 3 --fleet simulated:100")
+    assert "fedsgd or fedavg" in error["hint"]
+    assert "hiera" not in error["hint"]
+
+
+def test_a_word_for_something_that_tern_calls_otherwise_gets_the_word_of_tern(tern):
+    assert "did you mean quantile?" in refused(tern, "plan --statistic median")["hint"]
+
+
 @pytest.mark.parametrize("words", ["plan --runs x", "plan --records x", "plan --model x"])
 def test_the_hint_of_a_wrong_value_names_the_help_of_the_command(tern, words):
     assert "'tern plan --help'" in refused(tern, words)["hint"]

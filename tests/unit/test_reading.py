@@ -514,3 +514,7 @@ def faults_in_cells(table):
         else:
             assert np.isfinite(numbers).all()
     return messages
+
+
+def test_a_text_among_numbers_may_be_the_name_of_a_device(refusal):
+    assert "--by" in refusal("owner,x\nowner0,1\nowner1,2\n", "owner").hint

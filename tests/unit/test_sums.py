@@ -3,6 +3,7 @@ says of them.
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +182,40 @@ def test_group_privacy_of_a_pure_card_adds_epsilons(account, units):
 def test_an_account_that_makes_no_sense_is_refused(tern, files, monkeypatch, words):
     monkeypatch.chdir(files[2].parent)
     tern("card", "account", "--delta", "1e-6", *words.split(), code=errors.USAGE)
+
+
+@pytest.mark.parametrize("cost", [1, 7, 63, 1000])
+def test_the_epsilon_that_a_hint_names_pays_for_the_cost_and_little_more(cost):
+    epsilon = float(sums.epsilon_that_pays(cost, 1e-6))
+    assert sums.rho_of(epsilon, 1e-6) >= cost
+    assert sums.rho_of(0.85 * epsilon, 1e-6) < cost
+
+
+KINDS_OF_RECORDS = """x,kind
+0.5,a
+0.25,b
+0.75,a
+0.5,b
+"""
+SCHEMA_OF_KINDS = """[columns.x]
+low = 0
+high = 1
+[columns.kind]
+categories = ["a", "b"]
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_budget_that_an_error_names_pays_for_the_rounds_of_all_attributes():
+    """Numbers and categories are asked for in rounds of their own, which share the budget."""
+    Path("kinds.csv").write_text(KINDS_OF_RECORDS)
+    Path("kinds.toml").write_text(SCHEMA_OF_KINDS)
+
+    def collect(epsilon):
+        question = ternhost.Means(unit="record", records=2, data="kinds.csv", run_epsilon=epsilon)
+        return ternhost.collect(question, ternhost.Simulated(2))
+
+    with pytest.raises(UsageError) as caught:
+        collect("0.0045")
+    named = caught.value.hint.split()[1]
+    assert collect(named)["rounds"] == 2

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ternhost.command import help_hint
 from ternhost.errors import UsageError
-from ternhost.options import KINDS
+from ternhost.options import KINDS, percent_hint
 from ternhost.text import did_you_mean, fitting
 
 
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
             kind: Any = action.type
             expected = KINDS.get(kind) or action.metavar or "another value"
             text = f"{_name(action)} must be {expected}, not {arg_string!r}"
-            raise UsageError(text, hint=hint) from error
+            raise UsageError(text, hint=percent_hint(arg_string) or hint) from error
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raise UsageError for a value that is none of the choices; name the most similar one."""

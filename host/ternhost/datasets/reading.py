@@ -141,7 +141,10 @@ class RawTable:
         numbers_here = f"numbers in {self.name} have {self.style.words}"
         for style in styles_of(cell):
             return f"with {style.words} it would be {style.plain(cell)}, but {numbers_here}"
-        return f"{numbers_here}; correct the cell, leave out its column, or say that it is missing"
+        return (
+            f"{numbers_here}; correct the cell, leave out its column, or say that it is missing; "
+            "if the column says which device a record belongs to, name it: --by COLUMN"
+        )
 
     def where(self, row: int, column: str) -> str:
         """Return where a cell is, for messages. row: from 0."""

@@ -20,7 +20,7 @@ from ternhost.learn.radius import Radius
 from ternhost.learn.survey import Answer, PublicFacts, Survey
 
 _FEWEST_ROUNDS = 60
-_MOST_ROUNDS = 150
+MOST_ROUNDS = 150
 # Divides the number of rounds at which noise and curvature bound the learning rate alike; about the
 # residual at 0 times _STEEPNESS, divided by the curvature.
 _ROUNDS_DIVISOR = 16
@@ -117,7 +117,7 @@ class Descent:
         # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
         # The norm |x| is what the survey begins with.
         wanted = self._survey.norm / (_ROUNDS_DIVISOR * noise * math.sqrt(facts.unit))
-        self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
+        self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), MOST_ROUNDS))
         # Both are set anew when the survey is done.
         self._radius = self._first_radius()
         self._reach = math.inf  # how far noise alone may carry a prediction
@@ -168,6 +168,11 @@ class Descent:
 
         It is (radius**2 + tally[0]**2) / (2 sigma**2) / rho.
         """
+        return 1 / self.rounds
+
+    @property
+    def least_share(self) -> float:
+        """A share of rho that no round from now on falls below."""
         return 1 / self.rounds
 
     def learn(self, total: Floats, tally: float, sigma: float, boards: int) -> None:

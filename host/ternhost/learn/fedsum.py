@@ -79,9 +79,9 @@ class UnitOptions(RecordsOptions):
         delta = sums.parse_delta(self.delta)
         budget = sums.rho_of(epsilon, delta)
         if not budget:
-            least = sums.epsilon_of(1, delta)
+            least = sums.epsilon_that_pays(1, delta)
             text = f"--run-epsilon {self.run_epsilon} at --delta {self.delta} pays for no report"
-            raise UsageError(text, hint=f"name {least:.2g} or more")
+            raise UsageError(text, hint=f"name {least} or more")
         return budget
 
     @property
@@ -284,7 +284,9 @@ class FedSum(Learning):
         cost = int((descent.rho_share + _ROUNDING) * self._budget)  # micro-rho
         if not cost:
             text = f"--run-epsilon {options.run_epsilon} is too little for {descent.rounds} rounds"
-            raise UsageError(text, "name a larger one")
+            needed = math.ceil(1 / descent.least_share)  # micro-rho, of which each round gets one
+            enough = sums.epsilon_that_pays(needed, self.delta)
+            raise UsageError(text, f"name {enough} or more, which is enough for all rounds")
         # What a clipped unit, and what any other, adds to the tally. The descent counts in the units
         # of its radius of clipping, the plan in steps of the noise's grid: _STEPS to a radius.
         clipped_tally, other_tally = descent.tally

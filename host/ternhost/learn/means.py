@@ -180,6 +180,14 @@ class Means(SumsOfRecords[_Part]):
         # In millionths of rho, the privacy loss of zCDP, of all rounds together. A card may cost
         # MAX_EPSILON at most.
         total_cost = min(self._budget, MAX_EPSILON)
+        fewest_columns = min(len(columns) for columns, _ in groups)
+        least_cost = math.ceil(attribute_count / fewest_columns)  # pays for each round
+        if total_cost < least_cost:
+            least = sums.epsilon_that_pays(least_cost, sums.parse_delta(self.options.delta))
+            text = (
+                f"--run-epsilon {self.options.run_epsilon} is too little for {len(groups)} rounds"
+            )
+            raise UsageError(text, f"name {least} or more")
         parts = []
         for columns, categories in groups:
             cost = total_cost * len(columns) // attribute_count

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tern.wire import LINEAR, SVM
-from ternhost.learn.descent import Descent
+from ternhost.learn.descent import MOST_ROUNDS, Descent
 from ternhost.learn.gradient_fit import GradientFit
 from ternhost.learn.observations import Observation
 from ternhost.learn.parameters import Floats, reading_state
@@ -134,6 +134,13 @@ class Refit(Descent):
         if self._descent:
             return (1 - self._spent) * self._descent.rho_share
         return self._shares[min(self.round, self.rounds - 1)]  # after the last one, too
+
+    @property
+    def least_share(self) -> float:
+        if self._descent:
+            return self.rho_share
+        # The descent may begin before the last round, with what that round would have spent.
+        return min(min(self._shares), self._shares[-1] / MOST_ROUNDS)
 
     def _radius_at_zero(self) -> float:
         """Return the radius of the first round, at weights of 0."""

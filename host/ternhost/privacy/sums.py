@@ -110,6 +110,19 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
     return math.nextafter(rounded_up, math.inf)
 
 
+def epsilon_that_pays(micro_rho: int, delta: float) -> str:
+    """Return an epsilon, in two digits or so, whose `rho_of` at `delta` is at least `micro_rho`.
+
+    It is the least one, rounded up, for hints. micro_rho: 1 or more. Raises UsageError.
+    """
+    least = epsilon_of(micro_rho, delta)
+    step = 10.0 ** (math.floor(math.log10(least)) - 1)
+    steps = math.ceil(least / step)
+    while rho_of(steps * step, delta) < micro_rho:
+        steps += 1
+    return f"{steps * step:.3g}"
+
+
 def epsilon_of_renyi(divergence: float, alpha: float, delta: float) -> float:
     """Return the epsilon at `delta` of a Renyi divergence of one order alpha.
 

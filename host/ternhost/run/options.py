@@ -215,6 +215,8 @@ def _require_no_foreign_option(
         owners = [each for each in algorithms if name in names_of(algorithms[each].Options)]
         if not owners:  # only learners of other commands have it
             owners = [each for each in ALGORITHMS if name in names_of(ALGORITHMS[each].Options)]
+        # A variant of another learner, such as a baseline of a paper, need not be named beside it.
+        owners = [each for each in owners if ALGORITHMS[each].like not in owners]
         text = f"{flag(name)} is an option of {', '.join(owners)}, and this run is {learner.name}"
         if reason:
             text += f": {reason}"
