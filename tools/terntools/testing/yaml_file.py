@@ -21,7 +21,7 @@ from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import did_you_mean
 
-_LARGEST = 1_000_000  # bytes of a file; PyYAML reads so many in some seconds
+_LARGEST = 250_000  # bytes of a file: 3,000 boards, which PyYAML reads in some seconds
 _DEEPEST = 20  # levels of lists and tables in each other
 _TAG = "tag:yaml.org,2002:"
 _TYPES = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "seq", "map")
