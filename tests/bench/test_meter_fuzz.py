@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ternbench import energy
-from ternbench.meters import csv
-from ternbench.meters.csv import Choices
+from ternbench.exports import reader
+from ternbench.exports.reader import Choices
 from ternhost.errors import TernError
 
 RATE = 1000
@@ -207,7 +207,7 @@ def test_a_file_at_random_gives_its_energy_or_is_refused(tmp_path_factory, file)
     path = tmp_path_factory.getbasetemp() / "random.csv"
     path.write_text(text)
     try:
-        report = energy.measure(csv.read(path, choices), 1, "x")
+        report = energy.measure(reader.read(path, choices), 1, "x")
     except TernError:
         return
     assert report.net == pytest.approx(MICROJOULES, rel=0.01), text[:300]

@@ -12,8 +12,9 @@ from harness.port import silent
 from ppk2_api import ppk2_api
 
 from ternbench import energy
-from ternbench.meters import csv, ina, ppk2
-from ternbench.meters.csv import Choices
+from ternbench.exports import reader
+from ternbench.exports.reader import Choices
+from ternbench.meters import ina, ppk2
 from ternbench.meters.jls import JlsRecording
 from ternbench.meters.joulescope import from_samples
 from ternhost.errors import DeviceError, TernError, UsageError
@@ -423,7 +424,7 @@ def export_lines(header, delimiter, scales):
 def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header, delimiter, scales):
     path = tmp_path / "export.csv"
     path.write_text("\n".join(export_lines(header, delimiter, scales)))
-    require_known(csv.read(path, Choices(volts=None if scales[2] else VOLTS)))
+    require_known(reader.read(path, Choices(volts=None if scales[2] else VOLTS)))
 
 
 @pytest.mark.parametrize(
@@ -440,4 +441,4 @@ def test_a_file_that_is_no_export_is_refused(tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
-        csv.read(path)
+        reader.read(path)

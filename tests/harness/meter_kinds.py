@@ -366,6 +366,17 @@ kind(
 )
 
 
+kind(
+    "times that may be decimals",
+    written(
+        "time_s\tcurrent_ma\tvoltage_v\tmarker",
+        [scaled("s", 1e3, ",.0f", 12500), scaled("A", 1e3, ".0f"), FIVE, MARKER],
+        "\t",
+    ),
+    refused="decimal=",
+)
+
+
 def missing_at(numbers, text, cell):
     return lambda sample: text if sample.number in numbers else cell(sample)
 

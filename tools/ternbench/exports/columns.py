@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 from ternbench.exports import titles, units
 from ternbench.exports.titles import Title
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE, Unit
+from ternbench.traces import Floats
+from ternhost.datasets.number_style import COMMA, POINT, tells_decimal_mark
 from ternhost.datasets.reading import RawTable
+from ternhost.datasets.table_rows import MISSING
 from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import counted
 
 MARKER = titles.MARKER
+DECIMAL_MARKS = {"point": (POINT, COMMA), "comma": (COMMA, POINT)}
+"""What users call decimal marks: the mark, and the one that then groups thousands."""
 
 _EXAMPLES = {TIME: "ms", CURRENT: "mA", VOLTAGE: "V", POWER: "mW"}
 _UNIT_AFTER = re.compile(r"(.*\S)\s+in\s+(\S+)")
@@ -38,11 +43,21 @@ class Titles:
     table: its rows without a row of units.
     """
 
-    def __init__(self, table: RawTable, known: Mapping[str, Title] | None = None) -> None:
+    def __init__(
+        self,
+        table: RawTable,
+        known: Mapping[str, Title] | None = None,
+        decimal: str | None = None,
+    ) -> None:
         """Read the titles, and a row of units below them if there is one.
 
-        known: what the titles of a maker's program mean, by title.
+        known: what the titles of a maker's program mean, by title. decimal: the decimal mark that the
+        user names, a key of DECIMAL_MARKS.
         """
+        self._is_mark_stated = decimal is not None
+        if decimal is not None:
+            mark, thousands = DECIMAL_MARKS[decimal]
+            table = replace(table, decimal=mark, thousands=thousands)
         below = _units_below(table)
         if below:
             table = table.rows(range(1, len(table)))
@@ -129,6 +144,31 @@ class Titles:
             named = f"{title.name} in {small_letters.symbol}"
             hint = f"if it is {small_letters.symbol}, name the unit: {setting(quantity, named)}"
         raise UsageError(f"{self.table.name}: column {shown(column.name)} {problem}", hint)
+
+    def numbers(self, name: str) -> Floats:
+        """Return the numbers of a column; nan stands for a missing one.
+
+        Raises UsageError for other cells, and if nothing tells whether 12,345 is 12 or 12345.
+        """
+        cells = self.table.texts(name)
+        if not self._is_mark_stated:
+            self._require_decimal_mark(name, cells)
+        missing = {cell for cell in cells if cell.lower() in MISSING}
+        return self.table.numbers(name, missing)
+
+    def _require_decimal_mark(self, name: str, cells: Sequence[str]) -> None:
+        """Raise UsageError if a mark in the numbers of a column may group thousands as well."""
+        marks = [mark for mark in (POINT, COMMA) if any(mark in cell for cell in cells)]
+        # Where commas separate cells, a point groups no thousands.
+        is_usual = marks == [POINT] and self.table.separator == COMMA
+        if len(marks) != 1 or is_usual or any(map(tells_decimal_mark, self.table.cells)):
+            return
+        cell = next(cell for cell in cells if marks[0] in cell)
+        text = (
+            f"{self.table.name}: in column {shown(name)}, the mark in {shown(cell)} may be decimal "
+            "or group thousands"
+        )
+        raise UsageError(text, hint="say which mark is decimal: decimal=point or decimal=comma")
 
     def missing(self, quantity: str) -> UsageError:
         """Return the error of a table without a column of a quantity."""

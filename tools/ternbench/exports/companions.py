@@ -48,5 +48,5 @@ def values_at(seconds: Floats, path: Path, quantity: str) -> tuple[Floats, str]:
         positions = np.searchsorted(own_seconds, seconds, side="right") - 1
         return levels[np.maximum(positions, 0)], column.name
     unit = titles.require_unit(quantity, column)
-    values = titles.table.numbers(column.name) * unit.factor
+    values = titles.numbers(column.name) * unit.factor
     return np.interp(seconds, own_seconds, values), column.name

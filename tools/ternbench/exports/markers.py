@@ -49,16 +49,15 @@ def levels_of_input(table: RawTable, column: str, place: int, inputs: Sequence[s
     the input in each cell. inputs: all inputs of the column. Raises UsageError for other cells.
     """
     cells = table.texts(column)
-    bits = {"0": 0.0, "1": 1.0}
-    levels = np.empty(len(cells))
-    for row, cell in enumerate(cells):
+    levels = {}
+    for cell in set(cells):
         if len(cell) != len(inputs) or not _BITS.fullmatch(cell):
-            where = table.where(row, column)
+            where = table.where(cells.index(cell), column)
             text = f"{where}: {shown(cell)} is no string of {len(inputs)} bits"
             hint = "a spreadsheet may have taken zeros away: export again, and do not open the file"
             raise UsageError(text, hint)
-        levels[row] = bits.get(cell[place], np.nan)
-    return levels
+        levels[cell] = {"0": 0.0, "1": 1.0}.get(cell[place], np.nan)
+    return np.array([levels[cell] for cell in cells])
 
 
 def several(titles: Titles) -> UsageError:

@@ -64,7 +64,8 @@ def of_column(titles: Titles, column: Column) -> Times:
         seconds, start = _parsed(table, column.name, _clock_reader(cells))
         taken["unit"] = "hours, minutes and seconds"
     else:
-        numbers = table.numbers(column.name)
+        numbers = titles.numbers(column.name)
+        _require_all(table, column.name, numbers)
         if column.unit is None and not _is_unclear(titles, column):
             factor, taken["unit"] = _unit_since_1970(titles, column, numbers)
         else:
@@ -76,6 +77,14 @@ def of_column(titles: Titles, column: Column) -> Times:
         start = float(numbers[0]) * factor
     _require_increase(table, column.name, seconds)
     return Times(seconds, taken, start)
+
+
+def _require_all(table: RawTable, name: str, numbers: Floats) -> None:
+    """Raise UsageError if a sample has no time, with the line."""
+    missing = np.flatnonzero(np.isnan(numbers))
+    if missing.size:
+        text = f"{table.where(int(missing[0]), name)}: the sample has no time"
+        raise UsageError(text, hint="leave out the line, or name the number of samples a second")
 
 
 def require_same_rate(titles: Titles, column: Column, rate: float) -> None:
