@@ -5,9 +5,11 @@ import rig
 
 from ternhost import errors
 from ternhost.errors import FAILED, DeviceError
+from ternhost.provision.boards import fleet_file
 from terntools.boards import deploy, hiding
 from terntools.boards.program import read
 from terntools.boards.repl import Repl
+from terntools.boards.slot import slot_of
 from terntools.emulators import catalogue, flash_image
 
 FILES = ("/lib/tern/client.mpy", "/lib/tern/ledger.mpy", "/lib/tern/app.mpy")  # of a deployment
@@ -236,3 +238,18 @@ def test_a_program_that_ends_by_an_exception_is_the_reason_of_a_silent_board(boa
     board.close()
     with pytest.raises(DeviceError, match=r"main\.py ends with ZeroDivisionError"):
         deploy.wait_for_hello(port, patience=1.0)
+
+
+# The slot of a board
+
+
+def test_a_board_tells_its_slot(board):
+    board.write_file("/fleet.bin", fleet_file(bytes(32), slot=700))
+    assert slot_of(board) == 0.7
+
+
+@pytest.mark.parametrize("data", [None, b"", b"another file"])
+def test_a_board_without_a_fleet_has_no_slot(board, data):
+    if data is not None:
+        board.write_file("/fleet.bin", data)
+    assert slot_of(board) == 0.0

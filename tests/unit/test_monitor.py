@@ -69,3 +69,22 @@ def test_a_disconnected_board_is_an_error(board, watched):
     board.close()
     with pytest.raises(DeviceError, match="is gone"):
         monitor.run(time.monotonic() + 60)
+
+
+def test_a_board_that_does_not_answer_is_asked_less_often(board):
+    """It may have a long slot, of which each request takes it a whole one."""
+    monitor = Monitor(board.port, lambda line: None, hello_every=1.0)
+    monitor._ask_again()
+    pauses = []
+    for _ in range(20):
+        monitor._ask_again()
+        pauses.append(monitor._pause)
+    monitor.state.frames["HELLO"] += 1
+    monitor._ask_again()
+    last_pause = monitor._pause
+    monitor.close()
+
+    assert pauses == sorted(pauses)
+    assert pauses[0] > 1.0
+    assert pauses[-1] <= 30.0
+    assert last_pause == 1.0

@@ -122,13 +122,6 @@ def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
     return drained
 
 
-def drain_now(items: queue.SimpleQueue[T]) -> None:
-    """Remove all items that are in a queue."""
-    with suppress(queue.Empty):
-        while True:
-            items.get_nowait()
-
-
 class Link(ABC):
     """A connection to one board.
 
@@ -223,7 +216,7 @@ class Link(ABC):
             hello = self._ask_until_hello(min(limit, most), most)
         finally:
             self._awaits_hello = False
-            drain_now(self._signs)
+            drain(self._signs, timeout=0)
         if hello is None:
             hint = "check that it is the right port, and that the board runs tern "
             hint += "(press its reset button)"
@@ -248,10 +241,10 @@ class Link(ABC):
             if not has_read_request:
                 now = time.monotonic()
                 asked[self.ask_hello()] = now
-            pause = min(pause, limit - waited)
-            waited += pause
+            this_pause = min(pause, limit - waited)
+            waited += this_pause
             pause *= GROWTH
-            for sign in self._signs_within(pause / GROWTH):
+            for sign in self._signs_within(this_pause):
                 now = time.monotonic()
                 hello = _valid_hello(sign)
                 if hello is not None and nonce_of(sign) in asked:
