@@ -6,7 +6,8 @@ import random
 import pytest
 
 from ternhost.errors import DeviceError
-from ternhost.reach.broker import configuration, mosquitto
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker import mosquitto as mosquittos
 from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto_files import DAMAGED, DATABASE
@@ -17,8 +18,8 @@ RETAINED = b"what the broker keeps" * 20
 @pytest.fixture
 def directory(tmp_path):
     """The directory of a broker that has kept a message, and does not run."""
-    configuration.configure(tmp_path, port=mosquitto.free_port())
-    with mosquitto.Mosquitto(tmp_path):
+    configuration.configure(tmp_path, port=mosquittos.free_port())
+    with mosquittos.Mosquitto(tmp_path):
         asyncio.run(retain(tmp_path))
     assert RETAINED in (tmp_path / DATABASE).read_bytes()
     return tmp_path
@@ -65,13 +66,14 @@ DAMAGES = {
 def test_a_broker_starts_whatever_is_in_its_database(directory, damage):
     path = directory / DATABASE
     path.write_bytes(damage(path.read_bytes()))
-    with mosquitto.Mosquitto(directory) as broker:
+    with mosquittos.Mosquitto(directory) as broker:
         assert broker.answers(5.0)
 
 
+@pytest.mark.usefixtures("mosquitto")
 def test_the_damaged_file_is_kept(directory):
     (directory / DATABASE).write_bytes(b"damaged")
-    with mosquitto.Mosquitto(directory):
+    with mosquittos.Mosquitto(directory):
         assert (directory / DAMAGED).read_bytes() == b"damaged"
 
 
@@ -80,5 +82,5 @@ def test_a_database_that_is_sound_stays_if_the_broker_does_not_start(directory):
     conf = directory / "mosquitto.conf"
     conf.write_text(conf.read_text() + "no_such_option true\n")
     with pytest.raises(DeviceError):
-        mosquitto.Mosquitto(directory)
+        mosquittos.Mosquitto(directory)
     assert (directory / DATABASE).read_bytes() == before

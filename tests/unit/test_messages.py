@@ -54,7 +54,7 @@ PROSE = [
 # Options of other programs that messages name: of pip, apt-get, nats-server and pytest.
 OTHERS = {"--force-reinstall", "--no-install-recommends", "--signal", "--target", "--port"}
 # What may begin a message with a capital: names, and words for the values of options.
-NAMES = r"[A-Z0-9_]+\b|Debian|Home Assistant|LHP|Node\.js|Wifi"
+NAMES = r"[A-Z0-9_]+\b|Debian|Home Assistant|LHP|Mosquitto|Node\.js|Wifi"
 SENTENCES = r"\{compared\} also|Further ones|The same command|After all|The central|It also takes|Those of its own"
 PAGES = re.compile(r"(?:docs|firmware|shared_specs)/[\w./-]*\w")
 MESSAGES = messages.messages()

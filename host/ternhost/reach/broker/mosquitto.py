@@ -30,6 +30,7 @@ from ternhost.reach.broker.mosquitto_files import (
     LOG,
     PID,
     PORT,
+    database_before,
     listening,
     modernise,
     set_database_aside,
@@ -157,19 +158,21 @@ class Mosquitto(Closing):
         while it was written, the file is set aside, and the broker starts without it.
         Raises DeviceError if Mosquitto is not installed, its port is taken, or it ends at once.
         """
-        try:
-            self._start()
-        except DeviceError:
-            if not self._has_damaged_database():
-                raise
-            set_database_aside(self.directory)
-            warn(
-                f"Mosquitto cannot read {self.directory / DATABASE}, which is damaged: it starts "
-                f"without, and the file is now {DAMAGED}. What the broker kept is forgotten: a "
-                "running 'tern serve' announces its round and model again, and asks again for "
-                "reports that were on their way"
-            )
-            self._start()
+        with database_before(self.directory):
+            try:
+                self._start()
+                return
+            except DeviceError:
+                if not self._has_damaged_database():
+                    raise
+                set_database_aside(self.directory)
+        warn(
+            f"Mosquitto cannot read {self.directory / DATABASE}, which is damaged: it starts "
+            f"without, and the file is now {DAMAGED}. What the broker kept is forgotten: a "
+            "running 'tern serve' announces its round and model again, and asks again for "
+            "reports that were on their way"
+        )
+        self._start()
 
     def _has_damaged_database(self) -> bool:
         """Return whether the process has ended since it cannot read the content of its database."""

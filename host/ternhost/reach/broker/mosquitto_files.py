@@ -4,8 +4,8 @@ import base64
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ PID = "mosquitto.pid"
 LOG = "mosquitto.log"
 DATABASE = "mosquitto.db"  # retained messages, sessions and what waits for clients
 DAMAGED = "mosquitto.db.damaged"
+_BEFORE = "mosquitto.db.before"  # a second name of the database while Mosquitto starts
 PORT = 8883
 
 # The limit of the broker's memory, in bytes: so much for each board, and not less than the least.
@@ -204,9 +205,32 @@ def modernise(directory: Path) -> None:
         _rewrite(path, new_text)
 
 
+@contextmanager
+def database_before(directory: Path) -> Iterator[None]:
+    """Keep what the database contains under a second name while the context is open.
+
+    Mosquitto 2.1 replaces a database that it cannot read by an empty one before it ends.
+    """
+    second_name = directory / _BEFORE
+    with suppress(OSError):  # no database, or no second names on this file system
+        second_name.unlink(missing_ok=True)
+        second_name.hardlink_to(directory / DATABASE)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            second_name.unlink(missing_ok=True)
+
+
 def set_database_aside(directory: Path) -> None:
-    """Move a damaged database aside, over one that was moved before. Raises OSError."""
+    """Move a damaged database aside, over one that was moved before. Raises OSError.
+
+    Within `database_before`, that is the database of before.
+    """
     (directory / DATABASE).replace(directory / DAMAGED)
+    if (directory / _BEFORE).exists():
+        # With two names of one file, this changes nothing, and the second name is removed later.
+        (directory / _BEFORE).replace(directory / DAMAGED)
 
 
 def update_memory(directory: Path, boards: int) -> None:
