@@ -13,6 +13,8 @@ from typing import Any, Self
 from nats import errors
 from nats.aio.client import Client
 
+from ternhost.reach.addresses import reason_of
+
 _CONNECT = 4  # seconds
 _CLOSE = 1.0  # seconds; a server that hangs takes no more
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds before the next attempt
@@ -146,6 +148,8 @@ class Line:
 
 def in_words(error: BaseException) -> str:
     """Return a sentence for people on what went wrong with a connection."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return reason_of(error)
     text = str(error).removeprefix("nats: ").strip("'")
     if "authorization violation" in text.lower():
         return "the server has no site with this key"

@@ -45,6 +45,7 @@ _STORAGE_ERRNOS = {
     errno.EPERM,
     errno.EROFS,
 }
+_UTF8_MODE = "PYTHONUTF8"  # the environment variable for Python's UTF-8 mode
 # How Python's streams treat what they cannot encode, unless PYTHONIOENCODING says how.
 _DEFAULT_ERRORS = ("strict", "surrogateescape", "backslashreplace")
 
@@ -127,6 +128,19 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors=PLAIN)
 
 
+def _ensure_utf8() -> None:
+    """Start this program again in Python's UTF-8 mode if its names of files are ASCII alone.
+
+    That is so in the locale C if the environment keeps Python from using UTF-8 there. Names with
+    other letters would be none, neither those that the user gives nor those in directories.
+    """
+    was_tried = os.environ.get(_UTF8_MODE) == "1"
+    if was_tried or os.name != "posix" or sys.getfilesystemencoding() != "ascii":
+        return
+    os.environ[_UTF8_MODE] = "1"
+    os.execv(sys.executable, sys.orig_argv)
+
+
 def _drop_output() -> None:
     """Discard output that cannot be written, so that Python does not try it again when it exits."""
     for stream in (sys.stdout, sys.stderr):
@@ -145,6 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     and `exit_code`. Raises only SystemExit, for `--help`, `--version`, SIGTERM and SIGHUP, and with
     TERN_DEBUG the exception of a bug.
     """
+    if argv is None:
+        _ensure_utf8()
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
     with log.printed(), ended_by_signals():

@@ -3,8 +3,11 @@
 The authority is the certificate authority of a fleet, which signs its servers' certificates.
 """
 
+import errno
 import ipaddress
+import os
 import re
+import socket
 from collections.abc import Sequence
 
 from ternhost.errors import UsageError
@@ -62,6 +65,22 @@ def listening_address(names: Sequence[str]) -> str:
     if all(name in HERE or name.startswith("127.") for name in names):
         return "::1" if set(names) == {"::1"} else "127.0.0.1"
     return "::" if any(":" in name for name in names) else "0.0.0.0"
+
+
+def reason_of(error: OSError) -> str:
+    """Return for people why a connection has failed, without the number of the error.
+
+    asyncio puts the address into the text of an error, and joins those of several addresses.
+    """
+    if isinstance(error, socket.gaierror):
+        return "nobody knows a machine of this name"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if error.errno == errno.ECONNREFUSED or f"Errno {errno.ECONNREFUSED}]" in str(error):
+        return "nothing listens there"
+    if error.errno:
+        return os.strerror(error.errno)
+    return str(error)
 
 
 def is_address(text: str) -> bool:

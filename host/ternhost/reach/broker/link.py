@@ -20,6 +20,7 @@ from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError
 from ternhost.files import storage_errors
 from ternhost.machine_names import HeldName
+from ternhost.reach.addresses import reason_of
 from ternhost.reach.authority import read_der
 from ternhost.reach.broker import copies
 from ternhost.reach.broker.access import HOST_USER, Access
@@ -189,10 +190,7 @@ class MqttLink:
                 raise _NoAnswer(text, hint) from error
             raise DeviceError(text, hint) from error
         except (OSError, TimeoutError) as error:
-            reason = getattr(error, "strerror", "")
-            text = f"{broker} does not answer"
-            if reason:
-                text += f": {reason}"
+            text = f"{broker} does not answer: {reason_of(error)}"
             ways_to_start = "; ".join(kind.start for kind in KINDS.available())
             hint = f"start it ({ways_to_start}), or check the address"
             raise _NoAnswer(text, hint) from error
