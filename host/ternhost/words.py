@@ -50,7 +50,7 @@ HELP = {
     "port": "port to listen on",
     "ids": "ids of devices: a number, or FIRST-LAST",
     "store": "file with the fleet's keys and rounds",
-    "name": "name of the run and of its directory in runs",
+    "name": "name to find it by: that of the run and of its directory in runs",
     "output": "file or directory to write to",
     "plot": "also draw into this file",
     "sessions": "directory in which a new folder gets the results",

@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
     flash_or_name = run.add_mutually_exclusive_group()
     text = "file that keeps its flash, made if it is missing (default: none)"
     add_option(flash_or_name, "--flash FILE", text, type=Path)
-    text = "keep its port and its flash under this name: other commands call the board id:NAME"
+    text = "name to find it by: the board keeps its port and its flash, and is id:NAME elsewhere"
     add_option(flash_or_name, "--name NAME", text)
     text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
