@@ -5,6 +5,7 @@ import json
 import sqlite3
 import tarfile
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import STORAGE, USAGE, StorageError, TernError, UsageError
 from ternhost.reach.sightings import Sighting, Sightings
 from ternhost.store import restored as marks
+from ternhost.store import schema
 from ternhost.store.boards import BoardRow
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.round_numbers import last_number
@@ -208,6 +210,13 @@ def test_an_empty_directory_is_restored_into(backup, new):
     assert (new / "store.sqlite").exists()
 
 
+def test_the_working_directory_is_restored_into(backup, new, monkeypatch):
+    new.mkdir()
+    monkeypatch.chdir(new)
+    assert main(["backup", "restore", str(backup), "."]) == 0
+    assert (new / "store.sqlite").exists()
+
+
 def test_a_restored_store_asks_no_round_number_that_boards_may_know(backup, new):
     result = restore.restore(backup, new)
     with Store(new / "store.sqlite") as store:
@@ -368,11 +377,27 @@ def test_a_manifest_with_other_content_is_refused(tmp_path, new, text):
     assert_refused(tmp_path / "b", new, UsageError)
 
 
+def changed(store, statement):
+    """Change a store without tern; when this returns, the change is in its file."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as database:
+        database.execute(statement)
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def test_a_store_of_an_earlier_release_is_refused(directory, tmp_path, new):
+    """The release that made it can restore it."""
+    store = directory / "store.sqlite"
+    changed(store, f"PRAGMA user_version = {schema.VERSION - 1}")
+    figures = {"store.sqlite": manifest.StoreFigures(DEVICES, 1, 0, 1)}
+    files = {"store.sqlite": store.read_bytes()}
+    made_up(tmp_path / "b", manifest_of(files, stores=figures, schema=schema.VERSION - 1), files)
+    assert_refused(tmp_path / "b", new, StorageError)
+
+
 def test_a_store_whose_rows_refer_to_nothing_is_refused(directory, tmp_path, new):
     """Somebody has changed the store in a backup, and the hashes with it."""
     store = directory / "store.sqlite"
-    with sqlite3.connect(store) as database:
-        database.execute("DELETE FROM round")
+    changed(store, "DELETE FROM round")
     figures = {"store.sqlite": manifest.StoreFigures(DEVICES, 0, 0, 0)}
     files = {"store.sqlite": store.read_bytes()}
     made_up(tmp_path / "b", manifest_of(files, stores=figures), files)

@@ -79,7 +79,7 @@ def run_restore(args: argparse.Namespace) -> int:
     manifest = restored.manifest
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.saved))
     text = (
-        f"{restored.directory}: as of {when}\n"
+        f"{args.directory}: as of {when}\n"
         f"  the next round has number {restored.next_round} or more: boards have answered rounds that "
         "this copy does not know\n"
         "  what boards have spent is unknown until the host reaches them; then they say it\n"
@@ -88,7 +88,7 @@ def run_restore(args: argparse.Namespace) -> int:
         f"  never use it beside the original, {manifest.directory}"
     )
     result = {
-        "directory": str(restored.directory),
+        "directory": args.directory,
         "saved": manifest.saved,
         "release": manifest.release,
         "files": len(manifest.files),

@@ -39,6 +39,7 @@ def restore(path: Path, directory: Path) -> RestoredBackup:
     has files, or if `path` is not a backup; StorageError if the backup is damaged or cannot be
     written, or if another version of tern is needed to use it.
     """
+    directory = directory.absolute()
     _check_target(directory)
     with _new_directory(directory) as work:
         manifest = archive.extract(path, work)
@@ -74,7 +75,7 @@ def _check_target(directory: Path) -> None:
 @contextmanager
 def _new_directory(directory: Path) -> Iterator[Path]:
     """Yield a directory that becomes `directory` at the end; after an error nothing is left."""
-    parent = directory.absolute().parent
+    parent = directory.parent
     with storage_errors(what=directory, afterwards=_AFTERWARDS):
         parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=parent))  # mode 700
@@ -129,14 +130,14 @@ def _prepare(store_path: Path, manifest: Manifest, directory: Path, now: float) 
             asked = dict(run.asked)
             asked["directory"] = str(_run_directory(manifest, run.name, directory))
             if asked.get("fleet") == _MQTT + manifest.directory:
-                asked["fleet"] = f"{_MQTT}{directory.absolute()}"
+                asked["fleet"] = f"{_MQTT}{directory}"
             store.save_run(run.name, asked=asked)
     return next_round
 
 
 def _run_directory(manifest: Manifest, run: str, directory: Path) -> Path:
     """Return where the directory of a run will be. It always lies in the restored directory."""
-    return directory.absolute() / manifest.runs.get(run, run)
+    return directory / manifest.runs.get(run, run)
 
 
 def _is_central_broker(work: Path) -> bool:

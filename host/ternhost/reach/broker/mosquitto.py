@@ -135,7 +135,6 @@ class Mosquitto(Closing):
         try:
             with storage_errors():
                 modernise(self.directory)
-            processes.end_orphan(self.directory, PID, "mosquitto")
             self.start()
         except BaseException:
             self.close()
@@ -199,7 +198,6 @@ class Mosquitto(Closing):
             self._process = child_processes.start(
                 [program, "-c", CONFIG],
                 cwd=self.directory,  # paths in a site's configuration are relative
-                env=processes.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

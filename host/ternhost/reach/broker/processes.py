@@ -1,52 +1,8 @@
 """Finds the process of a broker on this machine by the file in which it notes its number."""
 
 import os
-import signal
-import time
 from contextlib import suppress
 from pathlib import Path
-
-_STARTED_BY = (
-    "TERN_STARTED_BY"  # variable of the environment: the process that has started a broker
-)
-_PARENT_FIELD = 1  # of /proc/PID/stat behind the name of the program
-_TIME_TO_END = 10.0  # seconds
-
-
-def environment() -> dict[str, str]:
-    """Return the environment with which this process starts a broker, so that `end_orphan` knows it."""
-    return {**os.environ, _STARTED_BY: str(os.getpid())}
-
-
-def end_orphan(directory: Path, pid_file: str, program: str) -> None:
-    """End the broker of a directory if the process of tern that has started it is gone.
-
-    After kill -9 of that process the broker runs on, and holds its port. A broker that somebody else
-    has started, or that still has its process of tern, is left alone. The parameters are those of
-    `running`.
-    """
-    pid = running(directory, pid_file, program)
-    if pid is None or not _is_orphan(pid):
-        return
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        end = time.monotonic() + _TIME_TO_END
-        while time.monotonic() < end:
-            os.kill(pid, 0)  # raises ProcessLookupError once it has ended
-            time.sleep(0.05)
-        os.kill(pid, signal.SIGKILL)
-
-
-def _is_orphan(pid: int) -> bool:
-    """Return whether tern has started a process, and is no longer its parent."""
-    with suppress(OSError, ValueError):
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_PARENT_FIELD]
-        for variable in variables:
-            name, _, starter = variable.decode(errors="replace").partition("=")
-            if name == _STARTED_BY:
-                return starter != parent
-    return False
 
 
 def running(directory: Path, pid_file: str, program: str) -> int | None:
