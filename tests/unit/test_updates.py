@@ -41,10 +41,29 @@ class AnsweringBoard:
         pass
 
 
-def bring(post, patience=0.3):
-    return asyncio.run(
-        update.bring(post, update.Transfer(1, KEY, 3, PACKAGE), patience, 5.0, lambda _: None)
-    )
+class SilentBoard(AnsweringBoard):
+    """A post whose board never answers."""
+
+    def __init__(self):
+        super().__init__(state_of=None)
+
+    async def answer(self, device, timeout):
+        await asyncio.sleep(timeout)
+
+
+def bring(post, patience=0.3, tell=lambda *_: None):
+    transfer = update.Transfer(1, KEY, 3, PACKAGE)
+    return asyncio.run(update.bring(post, transfer, patience, 5.0, tell))
+
+
+def test_a_silent_board_is_waited_for_within_a_limit_that_is_told(monkeypatch):
+    monkeypatch.setattr(update, "ANSWER", 0.1)
+    told = []
+    result = bring(SilentBoard(), 0.3, lambda _, *how: told.append(how))
+    assert result is None
+    assert len(told) >= 3
+    assert not any(answered for answered, _seconds_left in told)
+    assert all(seconds_left < 0.3 for _answered, seconds_left in told)
 
 
 def test_a_board_that_answers_without_progress_is_given_up():

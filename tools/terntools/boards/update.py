@@ -25,6 +25,7 @@ from ternhost.reach.patience import patience_for
 if TYPE_CHECKING:
     from ternhost.reach.broker.link import MqttLink
 
+_SUBSCRIBING = 10.0  # seconds in which a broker accepts a subscription
 GREETING = 3.0  # seconds in which the broker lists the boards
 ANSWER = 5.0  # seconds that an UPDATE is waited for before it is sent again
 # least bytes that a board writes and verifies for each UPDATE once it has the whole package
@@ -121,7 +122,15 @@ class BrokerPost:
 
     async def __aenter__(self) -> Self:
         await self._link.connect()
-        await asyncio.wait_for(self._link.subscribed.wait(), 10.0)
+        try:
+            await asyncio.wait_for(self._link.subscribed.wait(), _SUBSCRIBING)
+        except TimeoutError:
+            await self._link.close()
+            raise DeviceError(
+                f"the broker at {self._link.access.host} has not let this host hear its boards "
+                f"within {_SUBSCRIBING:g} s",
+                hint="restart the broker, and try again",
+            ) from None
         self._reader = asyncio.create_task(self._read())
         await asyncio.sleep(GREETING)
         return self
@@ -246,8 +255,12 @@ class PortPost:
 Post = BrokerPost | PortPost
 
 
+Tell = Callable[[Transfer, bool, float], None]
+"""Shows a transfer: whether the board has just answered, and in how many seconds it is given up."""
+
+
 async def bring(
-    post: Post, transfer: Transfer, patience: float, trial: float, tell: Callable[[Transfer], None]
+    post: Post, transfer: Transfer, patience: float, trial: float, tell: Tell
 ) -> int | None:
     """Send a package to its board until the board has started it, or has not.
 
@@ -255,7 +268,7 @@ async def bring(
 
     post: the way to the board. patience: seconds that may pass without progress until the package
     is written to flash. trial: seconds that the board then has to restart and to reach its host.
-    tell: is called with the transfer after each answer.
+    tell: is called after each answer, and after each wait for one.
     """
     package_bytes = len(transfer.package)
     give_up_at = time.monotonic() + patience
@@ -266,9 +279,10 @@ async def bring(
     work_answers_left = 500 + package_bytes // WORK
     while time.monotonic() < give_up_at:
         state_before = transfer.state
-        if not await _exchange(post, transfer, min(ANSWER, patience)):
+        answered = await _exchange(post, transfer, min(ANSWER, patience))
+        tell(transfer, answered, give_up_at - time.monotonic())
+        if not answered:
             continue
-        tell(transfer)
         if transfer.state in LAST:
             return transfer.state
 

@@ -20,6 +20,7 @@ from ternhost.provision import keys
 from ternhost.reach.ports import names
 from ternhost.store import sleepers
 from ternhost.store.store import Store
+from ternhost.terminal import duration
 from ternhost.text import counted
 from ternhost.words import HELP
 from terntools.boards import mpy, program, update_package
@@ -338,6 +339,8 @@ class _Update:
         else:
             assert self._options.board is not None
             self._post = PortPost(names.resolve(self._options.board))
+        if self._bar is not None:
+            self._bar.step("waiting for the boards that are connected to say hello")
         async with self._post as post:
             connected = post.boards()
             self.devices = list(devices)
@@ -425,7 +428,18 @@ class _Update:
         if self._bar is not None:
             self._bar.say(line)
 
-    def _show(self, transfer: Transfer) -> None:
-        """Show on the progress bar how many bytes of a package the board has."""
-        if self._bar is not None and transfer.state == wire.RECEIVING:
+    def _show(self, transfer: Transfer, answered: bool, seconds_left: float) -> None:
+        """Show how many bytes of a package the board has, or what it is waited for, and how long.
+
+        The parameters are those of `Tell`.
+        """
+        if self._bar is None:
+            return
+        if answered and transfer.state == wire.RECEIVING:
             self._bar.update(transfer.wanted, len(transfer.package))
+            return
+        what = "it does not answer"
+        if transfer.state not in (None, wire.RECEIVING):
+            what = "it restarts with the new program"
+        rest = duration(max(0.0, seconds_left))
+        self._bar.step(f"device {transfer.device}: {what}, and is given up in {rest}")
