@@ -432,6 +432,7 @@ kind(
     refused="volts=",
 )
 kind("a current that nobody has", _SI, settings=",current=I_dut", refused="its columns")
+kind("a column of another quantity", _SI, settings=",current=voltage_v", refused=" in mA")
 kind("a unit of another quantity", _SI, settings=",current=current_a in mV", refused="current=")
 _POWER = written("time_s,Power (mW),marker", [SECONDS, scaled("W", 1e3, ".4f"), MARKER])
 kind("powers", _POWER, settings=",volts=5")

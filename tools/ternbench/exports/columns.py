@@ -136,7 +136,9 @@ class Titles:
         title = self._find(column.name)
         assert title is not None
         problem = f"names no unit of its {quantity}"
-        if title.unclear:
+        if title.unit is not None:
+            problem = f"is in {title.unit.symbol}, which is no unit of a {quantity}"
+        elif title.unclear:
             problem = f"has the unit {shown(title.unclear)}, which is not understood"
         hint = f"name the unit, such as {self._setting(quantity, title)}"
         small_letters = units.parse(title.unclear.lower())
@@ -194,7 +196,8 @@ class Titles:
     def _setting(self, quantity: str, title: Title) -> str:
         """Return the setting of --meter that chooses a column, with an example of a unit."""
         value = title.name
-        if quantity != MARKER and title.unit is None:
+        has_unit = title.unit is not None and title.unit.quantity == quantity
+        if quantity != MARKER and not has_unit:
             value += f" in {_EXAMPLES[quantity]}"
         if title.inputs:
             value = title.inputs[0]
