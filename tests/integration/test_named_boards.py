@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from ternhost.errors import NO_DEVICE, USAGE
-from ternhost.reach.ports import named, names
+from ternhost.reach import named
+from ternhost.reach.ports import names
 from terntools.boards.repl import Repl
 
 KIND = "rv32"  # it starts within a second

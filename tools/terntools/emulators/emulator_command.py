@@ -12,7 +12,7 @@ from typing import Any
 from ternhost import errors
 from ternhost.command import add_command, add_group, add_option, print_line, print_result
 from ternhost.errors import DeviceError, UsageError
-from ternhost.reach.ports import named
+from ternhost.reach import named
 from ternhost.signals import heeding_interrupts
 from ternhost.terminal import Progress
 from terntools.emulators import catalogue, micropython, named_boards, pico, qemu

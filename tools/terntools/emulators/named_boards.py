@@ -1,4 +1,4 @@
-"""Runs an emulated board that has a name: it keeps its port and its flash (`ternhost.reach.ports.named`)."""
+"""Runs an emulated board that has a name: it keeps its port and its flash (`ternhost.reach.named`)."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
-from ternhost.reach.ports import named
-from ternhost.reach.ports.named import NamedBoard
+from ternhost.reach import named
+from ternhost.reach.named import NamedBoard
 
 _CLOSED_FOLDER = 0o700  # for the owner alone: the flash has keys
 

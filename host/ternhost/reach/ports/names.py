@@ -12,8 +12,8 @@ from pathlib import Path
 from serial.tools import list_ports
 
 from ternhost.errors import DeviceError, UsageError
+from ternhost.reach import named
 from ternhost.reach.links import scheme_of
-from ternhost.reach.ports import named
 
 RP2, ESP32, INSTRUMENT, EMULATED = "rp2", "esp32", "instrument", "emulated"
 AUTO = "auto"  # the name of the only board that is plugged in
