@@ -109,10 +109,10 @@ def root_or_skip():
         pytest.skip(f"a Debian cannot be had: {reason}")
 
 
-def next_release(wheel, version):
-    """Write the same wheel as another version beside it, and return its path."""
+def next_release(wheel, version, folder):
+    """Write the same wheel as another version into a folder, and return its path."""
     old = METADATA["version"]
-    path = wheel.with_name(wheel.name.replace(old, version))
+    path = folder / wheel.name.replace(old, version)
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(path, "w") as target:
         for entry in source.infolist():
             data = source.read(entry)

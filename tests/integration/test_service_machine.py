@@ -160,8 +160,8 @@ def faults(services):
 @pytest.fixture(scope="module")
 def upgraded(faults):
     """The services after an upgrade to another release."""
-    new = debian_machine.next_release(faults.machine.wheel, "0.1.1")
-    faults.machine.run("cp", str(new), "/root/")
+    home = faults.machine.files / "root"
+    new = debian_machine.next_release(faults.machine.wheel, "0.1.1", home)
     faults.machine.shell(UPGRADE.replace(faults.machine.wheel.name, new.name))
     faults.wait_for_rounds()
     return faults
