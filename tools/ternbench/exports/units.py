@@ -1,8 +1,8 @@
 """Units of time, current, voltage and power, as people and instruments write them.
 
-The package pint was tried. It reads "MA" as megaampere and "min" as a unit of any column, and it
-knows no "uAmps". What counts here is not to know many units, but to refuse a text that is perhaps
-another one, so this table is short.
+What counts here is not to know many units, but to refuse a text that may mean two things, such as
+"MA" for megaampere or milliampere. A library of units would take one of them, so this is a short
+table.
 """
 
 import re
