@@ -143,6 +143,7 @@ class Link(ABC):
         # HELLOs, errors, and credits (b""). None says that the link is lost.
         self._signs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._awaits_hello = False  # otherwise a HELLO is dropped
+        self._is_noise = False  # whether what comes is certainly not from a board
         self.answer_seconds = 0.0  # how long the board took for its last HELLO; 0 before the first
 
     @abstractmethod
@@ -211,6 +212,7 @@ class Link(ABC):
         board speaks another version of the protocol.
         """
         self._awaits_hello = True
+        self._is_noise = False
         try:
             limit = patience_for(self.answer_seconds, patience)
             hello = self._ask_until_hello(min(limit, most), most)
@@ -237,7 +239,8 @@ class Link(ABC):
         waited = 0.0
         last_sign = 0.0  # when the last sign came that the board reads
         has_read_request = False  # then a further request would only cost the board another slot
-        while waited < limit:
+        least_limit = limit
+        while waited < (least_limit if self._is_noise else limit):
             if not has_read_request:
                 now = time.monotonic()
                 asked[self.ask_hello()] = now

@@ -38,6 +38,7 @@ _WRITE_TIMEOUT = 5.0  # seconds
 _STALL = 2.0
 # So many requests for a HELLO are remembered until they are answered.
 _MOST_REQUESTS = 64
+_MOST_DAMAGED = 20  # damaged frames in a row that may come from a board
 _MOST_UNREAD = 2 * wire.IN_FLIGHT  # bytes of earlier programs that a board may still read
 
 
@@ -66,6 +67,7 @@ class SerialLink(Link):
         self._last_credit = 0.0  # when the last credit came, by the monotonic clock
         self._written = 0  # bytes written since the port was opened
         self._credits = 0  # credits that have come since then
+        self._damaged = 0  # damaged frames that have come in a row
         # The requests for a HELLO that are not answered yet, in their order: how many bytes had been
         # written at the end of each, by its nonce.
         self._requests: dict[int, int] = {}
@@ -192,12 +194,22 @@ class SerialLink(Link):
                 else:
                     # A damaged frame has a size below 0, and is passed on as an empty one.
                     frame = bytes(receiver.frame[: max(size, 0)])
+                    self._note_damage(size < 0)
                     received.append(frame)
                     is_hello = bool(frame) and frame[0] == wire.HELLO
                     if is_hello:
                         self._count_from(frame)
                 size = receiver.next()
         self.heard(received)
+
+    def _note_damage(self, is_damaged: bool) -> None:
+        """Count the damaged frames that come in a row. The caller holds the lock.
+
+        So many of them are not from a board.
+        """
+        self._damaged = self._damaged + 1 if is_damaged else 0
+        if self._damaged > _MOST_DAMAGED:
+            self._is_noise = True
 
     def _take_credit(self) -> None:
         """Note that the board has read `_credit` more bytes. The caller holds the lock."""
@@ -208,8 +220,9 @@ class SerialLink(Link):
         # A board gives a credit only for what was sent to it, here or by an earlier program. More
         # of them are zeros of another device.
         bytes_for_credits = self._credits * self._credit
-        if bytes_for_credits <= self._written + _MOST_UNREAD:
-            self.heard_credit()
+        if bytes_for_credits > self._written + _MOST_UNREAD:
+            self._is_noise = True
+        self.heard_credit()
 
     def _count_from(self, hello: bytes) -> None:
         """Count anew the bytes in flight, as the board does with this HELLO.
