@@ -20,6 +20,7 @@ from packaging.requirements import Requirement as PythonRequirement
 
 from ternhost import cache
 from ternhost.errors import TernError
+from ternhost.files import Closing
 from terntools.emulators import debian
 from terntools.emulators.debian import Requirement, Shell
 
@@ -124,10 +125,10 @@ def next_release(wheel, version, folder):
     return path
 
 
-class Machine:
+class Machine(Closing):
     """A Debian that runs, with systemd as its first process and a network of its own.
 
-    `files` is its root directory. All that it writes is gone with it.
+    A context manager that ends it. `files` is its root directory. All that it writes is gone with it.
     """
 
     def __init__(self, root, folder, places=()):

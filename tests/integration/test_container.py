@@ -50,19 +50,20 @@ def image(tmp_path_factory, wheel):
     are there, and it is left out.
     """
     root = debian_machine.root_or_skip()
-    machine = debian_machine.Machine(root, tmp_path_factory.mktemp("machine"), [wheel.parent])
+    folder = tmp_path_factory.mktemp("machine")
     packages, *steps = [step for step in FILE if step[0] in ("RUN", "COPY")]
     needed = re.search(r"--no-install-recommends ([\w -]+)", packages[1])[1].split()
     assert set(needed) <= set(debian_machine.PACKAGES)
-    for instruction, text in steps:
-        if instruction == "RUN":
-            machine.run("sh", "-c", text)
-        else:
-            pattern, target = text.split()
-            machine.run("sh", "-ec", f"mkdir -p {target}; cp {wheel.parent}/{pattern} {target}")
-    (machine.files / "var/lib/tern/my.csv").write_text(debian_machine.TABLE)
-    yield machine
-    machine.close()
+    with debian_machine.Machine(root, folder, [wheel.parent]) as machine:
+        for instruction, text in steps:
+            if instruction == "RUN":
+                machine.run("sh", "-c", text)
+            else:
+                pattern, target = text.split()
+                copy = f"mkdir -p {target}; cp {wheel.parent}/{pattern} {target}"
+                machine.run("sh", "-ec", copy)
+        (machine.files / "var/lib/tern/my.csv").write_text(debian_machine.TABLE)
+        yield machine
 
 
 def as_in_container(command):

@@ -116,15 +116,13 @@ def machine(tmp_path_factory, wheel):
     root = debian_machine.root_or_skip()
     interpreter = find_micropython()
     folder = tmp_path_factory.mktemp("machine")
-    machine = debian_machine.Machine(
-        root, folder, places=[wheel.parent, f"{interpreter.parent}:{PROGRAMS}"]
-    )
-    machine.interpreter = f"{PROGRAMS}/{interpreter.name}"
-    machine.wheel = wheel
-    machine.run("cp", str(wheel), "/root/")
-    (machine.files / "root/my.csv").write_text(debian_machine.TABLE)
-    yield machine
-    machine.close()
+    places = [wheel.parent, f"{interpreter.parent}:{PROGRAMS}"]
+    with debian_machine.Machine(root, folder, places) as machine:
+        machine.interpreter = f"{PROGRAMS}/{interpreter.name}"
+        machine.wheel = wheel
+        machine.run("cp", str(wheel), "/root/")
+        (machine.files / "root/my.csv").write_text(debian_machine.TABLE)
+        yield machine
 
 
 @pytest.fixture(scope="module")
