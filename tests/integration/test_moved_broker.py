@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tern.links import mqtt
+from ternhost import programs
 from ternhost.errors import DeviceError, UsageError
 from ternhost.provision import keys
 from ternhost.reach import fleet
@@ -58,7 +59,7 @@ def earlier(original):
 @contextmanager
 def plain_mosquitto(directory, cwd=None):
     """A Mosquitto that is started without tern."""
-    path = mosquitto.binary()
+    path = programs.find("mosquitto")
     process = subprocess.Popen([path, "-c", str(directory / CONFIG)], cwd=cwd or directory)
     try:
         yield process
@@ -239,7 +240,7 @@ def test_new_passwords_of_a_copy_are_not_given_to_the_running_original(original)
 def test_mosquitto_started_in_another_directory_takes_no_files_of_it(original, copy):
     """Relative paths would be those of the directory in which it is started; it says what is missing."""
     process = subprocess.run(
-        [mosquitto.binary(), "-c", str(copy / CONFIG)], cwd=original.parent, timeout=20
+        [programs.find("mosquitto"), "-c", str(copy / CONFIG)], cwd=original.parent, timeout=20
     )
     assert process.returncode != 0
 

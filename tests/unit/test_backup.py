@@ -125,10 +125,11 @@ def test_files_of_running_programs_are_left_out(directory, tmp_path):
     assert set(saved.manifest.files) == {"store.sqlite", "notes.txt"}
 
 
-def test_a_damaged_store_is_not_saved(directory, tmp_path):
+@pytest.mark.parametrize("zeros", [slice(4096 * 3, 4096 * 6), slice(16, 4096)])
+def test_a_damaged_store_is_not_saved(directory, tmp_path, zeros):
     path = directory / "store.sqlite"
     content = bytearray(path.read_bytes())
-    content[4096 * 3 : 4096 * 6] = bytes(4096 * 3)
+    content[zeros] = bytes(zeros.stop - zeros.start)
     path.write_bytes(content)
     with pytest.raises(StorageError):
         save.save(directory, tmp_path / "b")

@@ -48,6 +48,7 @@ HOST_FLOORS = (
         "extras",
         "machine_names",
         "options",
+        "programs",
         "registry",
         "signals",
         "terminal",

@@ -5,7 +5,6 @@ It is restarted when it ends.
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -16,8 +15,8 @@ from typing import Self
 
 from terngateway.nats.directories import CONFIG, Server, only_one, running
 from terngateway.nats.line import next_pause
-from ternhost import child_processes
-from ternhost.errors import DeviceError, UsageError
+from ternhost import child_processes, programs
+from ternhost.errors import UsageError
 
 _LOG = "nats.log"
 _LOCK = "server.lock"
@@ -38,11 +37,7 @@ class NatsServer:
 
         Raises DeviceError if nats-server is not installed.
         """
-        path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
-        self._program = shutil.which("nats-server", path=path)
-        if self._program is None:
-            hint = "install it: apt-get install --no-install-recommends nats-server"
-            raise DeviceError("nats-server is not installed", hint)
+        self._program = programs.find("nats-server")
         self.node = node
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble = ""

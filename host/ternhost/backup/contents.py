@@ -5,28 +5,28 @@ passwords and settings. It leaves out what belongs to a running program, and eve
 ledger of a board would give back budget that the board has spent (shared_specs/ledger.md).
 """
 
-import json
 import os
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tern import storage
+from ternhost.backup import stores
 from ternhost.backup.manifest import RUNS, STORE_OUTSIDE
-from ternhost.backup.stores import is_sqlite
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.provision.boards import FLEET_NAME
+from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import HOST, Access
 from ternhost.run.directory import PACKED_NAME, directory_of
-from ternhost.store import last_backup, schema
+from ternhost.store import last_backup, store_file
 from ternhost.store.runs import StoredRun
 
-# Of running programs: Mosquitto's process, its log, and the messages that it holds (boards say
-# again who they are, and the host asks again), and what SQLite has beside a database.
-_OF_PROGRAMS = frozenset({"mosquitto.pid", "mosquitto.log", "mosquitto.db", "mosquitto.db.new"})
+# Of Mosquitto: its process, its log, and the messages that it holds, also in databases that are
+# called mosquitto.db.new or mosquitto.db.damaged. Boards say again who they are, and the host asks
+# again.
+_OF_MOSQUITTO = frozenset({mosquitto_files.PID, mosquitto_files.LOG})
+_DATABASES_OF_MOSQUITTO = mosquitto_files.DATABASE  # how their names begin
+# What SQLite has beside a database.
 _BESIDE_STORES = ("-wal", "-shm", "-lock", "-journal")
 
 
@@ -81,7 +81,7 @@ def _add_tree(contents: Contents, directory: Path, prefix: str) -> None:
             if _is_left_out(path):
                 continue
             name_in_archive = prefix + path.relative_to(directory).as_posix()
-            if is_sqlite(path):
+            if store_file.is_sqlite(path):
                 contents.databases[name_in_archive] = path
             else:
                 contents.files[name_in_archive] = path
@@ -94,7 +94,8 @@ def _raise(error: OSError) -> None:
 def _is_left_out(path: Path) -> bool:
     """Return whether a file is of a running program, temporary, or not a regular one."""
     name = path.name
-    is_of_program = name in _OF_PROGRAMS or name.endswith(_BESIDE_STORES)
+    is_of_mosquitto = name in _OF_MOSQUITTO or name.startswith(_DATABASES_OF_MOSQUITTO)
+    is_of_program = is_of_mosquitto or name.endswith(_BESIDE_STORES)
     is_made_anew = name in (PACKED_NAME, last_backup.NAME)
     is_temporary = name.startswith(".")
     return is_of_program or is_made_anew or is_temporary or not path.is_file()
@@ -114,8 +115,8 @@ def _add_store_of_broker(contents: Contents, directory: Path) -> None:
 
 def _add_runs(contents: Contents, directory: Path, store: Path) -> None:
     """Note where the runs of a store are, and add the directories of those that are elsewhere."""
-    for name, asked in _runs_of(store):
-        run = StoredRun(name, began=0.0, status="", asked=json.loads(asked), state={})
+    for name, options in stores.options_of_runs(store).items():
+        run = StoredRun(name, began=0.0, status="", asked=options, state={})
         run_directory = directory_of(run, store).resolve()
         if run_directory.is_relative_to(directory.resolve()):
             contents.runs[name] = run_directory.relative_to(directory.resolve()).as_posix()
@@ -132,11 +133,3 @@ def _add_run(contents: Contents, run_directory: Path, prefix: str) -> None:
     _add_tree(of_run, run_directory, prefix)
     contents.files |= of_run.files
     contents.boards += of_run.boards
-
-
-def _runs_of(store: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name and the options of each run in a store; nothing for another database."""
-    with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as database:
-        (application,) = database.execute("PRAGMA application_id").fetchone()
-        if application == schema.APPLICATION_ID:
-            yield from database.execute("SELECT name, asked FROM run").fetchall()

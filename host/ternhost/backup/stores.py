@@ -1,8 +1,11 @@
 """Copies stores while other programs write to them, and checks the copies."""
 
+import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ternhost.backup.manifest import StoreFigures
@@ -11,18 +14,11 @@ from ternhost.files import real
 from ternhost.store import read_only, schema
 from ternhost.store.reader import Reader
 
-_MAGIC = b"SQLite format 3\0"  # the first bytes of a file of SQLite
 _LONGEST_WAIT = 30.0  # seconds to wait for a lock of another program
 _FIGURES = """
 SELECT (SELECT count(*) FROM device), (SELECT count(*) FROM round),
 (SELECT coalesce(sum(reports), 0) FROM batch), (SELECT coalesce(max(number), 0) FROM round)
 """
-
-
-def is_sqlite(path: Path) -> bool:
-    """Return whether a file is a database of SQLite. Raises OSError."""
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def copy(source: Path, target: Path) -> StoreFigures | None:
@@ -77,6 +73,21 @@ def check(path: Path, what: Path | str) -> StoreFigures | None:
     return figures
 
 
+def options_of_runs(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the options with which each run of a store began, by its name.
+
+    There are none if the database is not a store of tern. Raises StorageError if it cannot be read.
+    """
+    try:
+        with closing(_open(path)) as database:
+            if not _is_store(database):
+                return {}
+            rows = database.execute("SELECT name, asked FROM run").fetchall()
+    except sqlite3.Error as error:
+        raise _damaged(path, str(error)) from error
+    return {name: json.loads(asked) for name, asked in rows}
+
+
 def _open(path: Path) -> sqlite3.Connection:
     """Open a database for reading."""
     path = real(path)
@@ -88,10 +99,15 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _figures(database: sqlite3.Connection) -> StoreFigures | None:
     """Return what a store holds; None if the database is not a store of tern."""
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    if application != schema.APPLICATION_ID:
+    if not _is_store(database):
         return None
     return StoreFigures(*database.execute(_FIGURES).fetchone())
+
+
+def _is_store(database: sqlite3.Connection) -> bool:
+    """Return whether a database is a store of tern."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    return bool(application == schema.APPLICATION_ID)
 
 
 def _damaged(what: Path | str, reason: str) -> StorageError:

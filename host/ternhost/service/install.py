@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ternhost import programs
 from ternhost.errors import DeviceError, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.guides import guide
@@ -34,9 +35,7 @@ def require_possible(unit: Unit) -> None:
         hint = f"name another, or remove it: {remove_command(unit)}"
         raise UsageError(f"there is a unit {name} already", hint=hint)
     for program in unit.needs.programs:
-        if shutil.which(program, path=_SEARCH_PATH) is None:
-            hint = f"install it: apt-get install --no-install-recommends {program}"
-            raise DeviceError(f"{program} is not installed", hint)
+        programs.find(program, _SEARCH_PATH)
 
 
 def make_user() -> None:

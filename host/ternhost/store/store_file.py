@@ -58,9 +58,18 @@ def _may_be_a_store(path: Path) -> bool:
     Any other file is no store: it is refused later, without advice on who may read it. The
     application id in the file is not looked at, since it may still be in the log beside the file.
     """
+    return _start_of(path) in (b"", _SQLITE_MAGIC)
+
+
+def is_sqlite(path: Path) -> bool:
+    """Return whether a file is a database of SQLite. Raises OSError."""
+    return _start_of(path) == _SQLITE_MAGIC
+
+
+def _start_of(path: Path) -> bytes:
+    """Return the first bytes of a file, as many as every file of SQLite begins with."""
     with open(path, "rb") as file:
-        start = file.read(len(_SQLITE_MAGIC))
-    return start in (b"", _SQLITE_MAGIC)
+        return file.read(len(_SQLITE_MAGIC))
 
 
 def take_lock(path: Path) -> sqlite3.Connection:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ternhost.reach.broker import processes
 from ternhost.reach.broker.access import CONFIG
-from ternhost.reach.broker.mosquitto_files import LOG, PID
+from ternhost.reach.broker.mosquitto_files import LOG, PID, PROGRAM
 
 # Why a board may be absent, and what to do. The texts about refused and ended connections are found
 # by a part of the log's line, other texts by a word for the reason.
@@ -125,7 +125,7 @@ class BrokerLog:
         It is the standard error of the running process, wherever that goes. If no process is found,
         it is the file into which `tern broker run` has the broker write.
         """
-        pid = processes.running(self.directory, PID, "mosquitto")
+        pid = processes.running(self.directory, PID, PROGRAM)
         if pid is None:
             return self.directory / LOG
         return Path(f"/proc/{pid}/fd/2")

@@ -18,7 +18,7 @@ from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.expiry import ExpiryWarnings
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
-from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
+from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT, PROGRAM
 from ternhost.reach.broker.mosquitto_lines import MosquittoLines
 from ternhost.reach.broker.sites import SITES, BrokerSite, is_site, load_all
 from ternhost.reach.broker.sites import check as check_site
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _service_needs(args: argparse.Namespace) -> ServiceNeeds:
     """Return what `tern broker run` needs as a service."""
-    return ServiceNeeds(programs=("mosquitto",), runs_broker=Path(args.directory))
+    return ServiceNeeds(programs=(PROGRAM,), runs_broker=Path(args.directory))
 
 
 def _add_config(actions: Any) -> None:

@@ -3,7 +3,6 @@
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import ssl
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ternhost import child_processes
+from ternhost import child_processes, programs
 from ternhost.command import warn
 from ternhost.errors import DeviceError, UsageError
 from ternhost.files import Closing, storage_errors
@@ -30,6 +29,7 @@ from ternhost.reach.broker.mosquitto_files import (
     LOG,
     PID,
     PORT,
+    PROGRAM,
     database_before,
     listening,
     modernise,
@@ -70,16 +70,6 @@ def listens(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def binary() -> str:
-    """Return the path of the program. Raises DeviceError if it is not installed."""
-    search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-    path = shutil.which("mosquitto", path=search_path)
-    if path is None:
-        hint = "install it: apt-get install --no-install-recommends mosquitto"
-        raise DeviceError("mosquitto is not installed", hint)
-    return path
 
 
 def reload(directory: str | Path) -> bool:
@@ -182,10 +172,10 @@ class Mosquitto(Closing):
 
     def _start(self) -> None:
         """Start the process once, and wait until it listens. Raises DeviceError."""
-        program = binary()
+        program = programs.find(PROGRAM)
         address, port = self._listener
         if listens(address, port):
-            pid = processes.running(self.directory, PID, "mosquitto")
+            pid = processes.running(self.directory, PID, PROGRAM)
             if pid is not None:
                 raise DeviceError(
                     f"the Mosquitto of {self.directory} runs already, as process {pid}",

@@ -14,6 +14,7 @@ from tern import wire
 from ternhost.files import write_file
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, KEY, Access, board_rights, template
 
+PROGRAM = "mosquitto"
 PASSWORDS = "passwords"
 ACCESS = "access"
 PID = "mosquitto.pid"

@@ -54,7 +54,7 @@ class MosquittoKind(BrokerKind):
         return f"tern broker run {directory}, or mosquitto -c {CONFIG} inside {directory}"
 
     def reload(self, directory: Path) -> bool:
-        return hang_up(directory, mosquitto_files.PID, "mosquitto")
+        return hang_up(directory, mosquitto_files.PID, mosquitto_files.PROGRAM)
 
 
 MOSQUITTO = MosquittoKind()
