@@ -148,6 +148,7 @@ class Access:
         path = Path(path)
         try:
             access = cls(**read_object(path, f"make it: tern broker config {path.parent}"))
+            access._check_types()
             if access.authority:
                 access = replace(access, authority=str(path.parent / access.authority))
             if access.store:
@@ -155,6 +156,17 @@ class Access:
             return access
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path} does not say how to reach a broker: {error}") from error
+
+    def _check_types(self) -> None:
+        """Raise TypeError if a value, such as one that was read from a file, has another type."""
+        if not isinstance(self.port, int):
+            raise TypeError("port is no whole number")
+        for name in ("host", "user", "password", "prefix"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} is no text")
+        for name in ("authority", "store"):
+            if not isinstance(getattr(self, name), str | None):
+                raise TypeError(f"{name} is neither a text nor null")
 
 
 def _relative(store: str, directory: Path) -> str:
