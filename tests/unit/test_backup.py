@@ -21,6 +21,7 @@ from ternhost.store import schema
 from ternhost.store.boards import BoardRow
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.round_numbers import last_number
+from ternhost.store.runs import StoredRun
 from ternhost.store.store import Store
 from ternhost.watch.stores import find
 
@@ -308,6 +309,51 @@ def test_a_backup_with_a_changed_byte_is_refused(backup, new):
         assert_refused(backup, new)
 
 
+def test_a_backup_whose_manifest_says_something_else_is_refused(backup, new):
+    """Such as when it was made, or which directory it has."""
+    content = backup.read_bytes()
+    with tarfile.open(backup) as tar:
+        text = tar.extractfile(manifest.NAME).read()
+    for name in json.loads(text):
+        value = text.index(f'"{name}": '.encode()) + len(name) + 5  # after a quote, or in an object
+        for place in range(value, value + 3):
+            changed = bytearray(content)
+            changed[tarfile.BLOCKSIZE + place] ^= 1
+            is_told_otherwise = json_or_none(
+                changed[tarfile.BLOCKSIZE :][: len(text)]
+            ) != json.loads(text)
+            backup.write_bytes(changed)
+            if is_told_otherwise:
+                assert_refused(backup, new)
+
+
+def json_or_none(data):
+    """Return what JSON says; None if it is not valid."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+OTHER_TYPES = [
+    *[("saved", value) for value in [None, float("nan"), float("inf"), "x", [1], {}, 10**30, -1]],
+    *[("schema", value) for value in [None, 1.5, True, "x", [1], {}]],
+    *[(name, value) for name in ["release", "directory"] for value in [None, 1, [], {}]],
+    *[("runs", value) for value in [None, 1, "x", [1], {"a": 1}, {"a": None}, {"a": "../b"}]],
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OTHER_TYPES)
+def test_a_manifest_with_a_value_of_another_type_is_refused(backup, tmp_path, new, name, value):
+    with tarfile.open(backup) as tar:
+        files = {member.name: tar.extractfile(member).read() for member in tar}
+    content = json.loads(files.pop(manifest.NAME)) | {name: value}
+    del content["sha256"]
+    content["sha256"] = manifest._hash_of(content)
+    made_up(tmp_path / "b", json.dumps(content).encode(), files)
+    assert_refused(tmp_path / "b", new)
+
+
 @pytest.mark.parametrize("content", [b"", b"a text", b"PK\x03\x04", bytes(10_240)])
 def test_a_file_that_is_no_backup_is_refused(tmp_path, new, content):
     (tmp_path / "other").write_bytes(content)
@@ -393,6 +439,25 @@ def test_a_store_of_an_earlier_release_is_refused(directory, tmp_path, new):
     files = {"store.sqlite": store.read_bytes()}
     made_up(tmp_path / "b", manifest_of(files, stores=figures, schema=schema.VERSION - 1), files)
     assert_refused(tmp_path / "b", new, StorageError)
+
+
+def test_a_store_that_the_manifest_does_not_name_as_one_is_refused(directory, tmp_path, new):
+    """Otherwise its host would ask numbers that the boards know already."""
+    files = {"store.sqlite": (directory / "store.sqlite").read_bytes()}
+    made_up(tmp_path / "b", manifest_of(files), files)
+    assert_refused(tmp_path / "b", new, StorageError)
+
+
+def test_a_run_whose_name_leads_out_of_the_directory_is_refused(directory, tmp_path, new):
+    store = directory / "store.sqlite"
+    with Store(store) as opened:
+        asked = {"algorithm": "fedmean", "fleet": "mqtt:x", "learning": {}, "schedule": {}}
+        opened.begin_run(StoredRun("../../outside", 1.0, "stopped", asked, {}))
+    changed(store, "PRAGMA journal_mode = DELETE")
+    figures = {"store.sqlite": manifest.StoreFigures(DEVICES, 1, 0, 1)}
+    files = {"store.sqlite": store.read_bytes()}
+    made_up(tmp_path / "b", manifest_of(files, stores=figures, schema=schema.VERSION), files)
+    assert_refused(tmp_path / "b", new, UsageError)
 
 
 def test_a_store_whose_rows_refer_to_nothing_is_refused(directory, tmp_path, new):

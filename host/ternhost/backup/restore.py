@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ternhost.backup import archive, stores
-from ternhost.backup.manifest import STORE_OUTSIDE, Manifest
+from ternhost.backup.manifest import STORE_OUTSIDE, Manifest, check_name
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.broker import configuration, sites
@@ -88,10 +88,17 @@ def _new_directory(directory: Path) -> Iterator[Path]:
 
 
 def _check_stores(path: Path, manifest: Manifest, work: Path) -> None:
-    """Check every store of a backup. Raises StorageError if one is not as it was saved."""
-    for name, saved in manifest.stores.items():
+    """Check every store of a backup. Raises StorageError if one is not as it was saved.
+
+    A store that the manifest does not list would be used without being prepared.
+    """
+    for name in manifest.stores:
         if name not in manifest.files:
             raise StorageError(f"{path} lacks {name}", hint="use another backup")
+    for name in manifest.files:
+        saved = manifest.stores.get(name)
+        if saved is None and not stores.is_sqlite(work / name):
+            continue
         found = stores.check(work / name, what=f"{name} in {path}")
         if found != saved:
             text = f"{name} in {path} holds {found}, not {saved}"
@@ -136,8 +143,15 @@ def _prepare(store_path: Path, manifest: Manifest, directory: Path, now: float) 
 
 
 def _run_directory(manifest: Manifest, run: str, directory: Path) -> Path:
-    """Return where the directory of a run will be. It always lies in the restored directory."""
-    return directory / manifest.runs.get(run, run)
+    """Return where the directory of a run will be. It always lies in the restored directory.
+
+    Raises UsageError if the backup names no directory, and the run's name cannot be that of one.
+    """
+    folder = manifest.runs.get(run)
+    if folder is None:
+        check_name(run)
+        folder = run
+    return directory / folder
 
 
 def _is_central_broker(work: Path) -> bool:
