@@ -97,7 +97,7 @@ def _check_stores(path: Path, manifest: Manifest, work: Path) -> None:
             raise StorageError(f"{path} lacks {name}", hint="use another backup")
     for name in manifest.files:
         saved = manifest.stores.get(name)
-        if saved is None and not stores.is_sqlite(work / name):
+        if saved is None and not store_file.is_sqlite(work / name):
             continue
         found = stores.check(work / name, what=f"{name} in {path}")
         if found != saved:
