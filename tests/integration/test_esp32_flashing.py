@@ -26,7 +26,7 @@ def flash_chip(port, monkeypatch, tmp_path):
     # Seconds to wait for a board.
     monkeypatch.setattr(at_port, "FLASHED_WAIT", 5.0)
     monkeypatch.setattr(repl, "MOST_TALK", 0.5)
-    monkeypatch.setattr(repl, "HELLO_WAIT", 0.5)
+    monkeypatch.setattr(repl, "LOCKED_PATIENCE", 0.5)
     monkeypatch.setattr(repl, "ENTER_TRIES", 1)
 
     def flash_chip(unique_id):

@@ -96,7 +96,7 @@ def locked(tmp_path_factory):
 def quickly(monkeypatch):
     """The host does not try again and again to get a prompt."""
     monkeypatch.setattr(repl, "ENTER_TRIES", 1)
-    monkeypatch.setattr(repl, "HELLO_WAIT", 60.0)
+    monkeypatch.setattr(repl, "LOCKED_PATIENCE", 60.0)
 
 
 @pytest.mark.usefixtures("quickly")

@@ -132,7 +132,7 @@ def test_a_port_that_cannot_be_opened_is_no_reason_to_flash(tmp_path, port, mess
 def quiet_port(monkeypatch):
     """A port that never answers, and is not waited for."""
     monkeypatch.setattr(repl, "ENTER_TRIES", 1)
-    monkeypatch.setattr(repl, "HELLO_WAIT", 0.1)
+    monkeypatch.setattr(repl, "LOCKED_PATIENCE", 0.1)
     with silent() as port:
         yield port
 

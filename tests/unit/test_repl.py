@@ -25,7 +25,7 @@ SMALL_FLASH = (
 def _short_waits(monkeypatch):
     monkeypatch.setattr(repl, "ENTER_TRIES", 1)
     monkeypatch.setattr(repl, "MOST_TALK", 0.5)
-    monkeypatch.setattr(repl, "HELLO_WAIT", 0.5)
+    monkeypatch.setattr(repl, "LOCKED_PATIENCE", 0.5)
 
 
 def test_the_error_on_a_port_that_never_falls_silent_shows_what_it_prints():

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from ternbench.exports import titles, units
-from ternbench.exports.titles import Title
+from ternbench.exports.titles import MARKER, Title
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE, Unit
 from ternbench.traces import Floats
 from ternhost.datasets.number_style import COMMA, POINT, tells_decimal_mark
@@ -16,7 +16,6 @@ from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import counted
 
-MARKER = titles.MARKER
 DECIMAL_MARKS = {"point": (POINT, COMMA), "comma": (COMMA, POINT)}
 """What users call decimal marks: the mark, and the one that then groups thousands."""
 

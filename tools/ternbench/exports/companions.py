@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ternbench.exports import makers, markers, times
-from ternbench.exports.columns import MARKER, Titles, require_rows
+from ternbench.exports.columns import Titles, require_rows
+from ternbench.exports.titles import MARKER
 from ternbench.exports.units import TIME
 from ternbench.traces import Floats
 from ternhost.datasets import reading

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ternbench.exports.columns import MARKER, Column, Titles, setting
+from ternbench.exports.columns import Column, Titles, setting
+from ternbench.exports.titles import MARKER
 from ternbench.exports.units import VOLTAGE
 from ternbench.traces import Floats
 from ternhost.datasets.reading import RawTable

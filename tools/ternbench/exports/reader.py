@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ternbench.exports import columns, companions, makers, markers, times
-from ternbench.exports.columns import MARKER, Column, Titles
+from ternbench.exports.columns import Column, Titles
 from ternbench.exports.makers import Export
 from ternbench.exports.times import ContradictedRateError, Times
+from ternbench.exports.titles import MARKER
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE
 from ternbench.traces import MAX_LOST, Floats, Trace
 from ternhost.datasets import reading
@@ -18,9 +19,7 @@ from ternhost.errors import UsageError
 from ternhost.options import shown
 
 _MOST_DIFFERENT = 1.25  # the ratio of power and of current by voltage: above, a unit is wrong
-_SAME_VOLTS = (
-    0.1  # share by which the voltage of a file may differ from the one that the user names
-)
+_DIFFERENT_VOLTS = 0.1  # share by which a file's voltage may differ from what the user names
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,7 @@ class _Reader:
         if path is None:
             return None
         values, name = companions.values_at(clock, path, quantity)
-        place = "supply" if quantity == VOLTAGE else quantity
-        self.taken[place] = {"column": name, "file": path.name}
+        self._note(quantity, column=name, file=path.name)
         return values
 
     def _levels(self, clock: Floats) -> Floats:
@@ -165,11 +163,11 @@ class _Reader:
             value = candidates[0].name
         if value in inputs and value not in self._table.columns:
             name, place = inputs[value]
-            self.taken[MARKER] = {"column": name, "input": value}
+            self._note(MARKER, column=name, input=value)
             all_inputs = [other for other, (column, _) in inputs.items() if column == name]
             return markers.levels_of_input(self._table, name, place, all_inputs)
         column = self._titles.named(MARKER, value)
-        self.taken[MARKER] = {"column": column.name}
+        self._note(MARKER, column=column.name)
         return markers.levels_of(self._titles, column)
 
     def _supply(self, clock: Floats) -> tuple[Floats, Floats]:
@@ -189,11 +187,11 @@ class _Reader:
 
         if current is None:
             assert power is not None
-            watts = self._values(POWER, power)
+            watts = self._taken_values(POWER, power)
             volts = self._volts(clock)
             _require_volts(self._table, volts)
             return watts / volts, volts
-        amperes = self._values(CURRENT, current)
+        amperes = self._taken_values(CURRENT, current)
         volts = self._volts(clock)
         self._require_agreement(amperes * volts)
         return amperes, volts
@@ -209,7 +207,7 @@ class _Reader:
             if column is None:
                 error = self._titles.missing(VOLTAGE)
                 raise UsageError(error.message, "name the supply's: --meter csv:FILE,volts=3.3")
-            return self._values(VOLTAGE, column)
+            return self._taken_values(VOLTAGE, column)
 
         if self._choices.voltage is not None:
             raise UsageError("volts= and voltage= contradict each other", hint="leave one out")
@@ -217,37 +215,44 @@ class _Reader:
         if len(candidates) == 1 and candidates[0].unit is not None:
             column = Column(candidates[0].name, candidates[0].unit)
             own = float(np.nanmedian(self._values(VOLTAGE, column)))
-            if abs(own - stated) > _SAME_VOLTS * stated:
+            if abs(own - stated) > _DIFFERENT_VOLTS * stated:
                 text = f"column {shown(column.name)} of {self._table.name} has {own:.3g} V, and not volts={stated:g}"
                 raise UsageError(
                     text, hint="leave out volts=, or rename the column if it is no supply"
                 )
-        self.taken["supply"] = {"setting": columns.setting("volts", f"{stated:g}")}
+        self._note(VOLTAGE, setting=columns.setting("volts", f"{stated:g}"))
         return np.full(len(self._table), stated)
+
+    def _taken_values(self, quantity: str, column: Column) -> Floats:
+        """Return the values of a column as `_values` does, and note that they were taken."""
+        values = self._values(quantity, column)
+        unit = self._titles.require_unit(quantity, column)
+        self._note(quantity, column=column.name, unit=unit.symbol)
+        return values
 
     def _values(self, quantity: str, column: Column) -> Floats:
         """Return the numbers of a column in SI units; nan for missing ones. Raises UsageError."""
         unit = self._titles.require_unit(quantity, column)
-        place = "supply" if quantity == VOLTAGE else quantity
-        self.taken[place] = {"column": column.name, "unit": unit.symbol}
         return self._titles.numbers(column.name) * unit.factor
+
+    def _note(self, quantity: str, **source: object) -> None:
+        """Note what a quantity was taken from, such as a column and its unit."""
+        name = "supply" if quantity == VOLTAGE else quantity
+        self.taken[name] = source
 
     def _require_agreement(self, watts: Floats) -> None:
         """Raise UsageError if the file has a column of powers that are not current by voltage."""
         candidates = self._titles.of(POWER)
         if len(candidates) != 1 or candidates[0].unit is None:
             return
-        taken = dict(self.taken)
-        power = float(
-            np.nanmean(self._values(POWER, Column(candidates[0].name, candidates[0].unit)))
-        )
-        self.taken = taken
+        column = Column(candidates[0].name, candidates[0].unit)
+        power = float(np.nanmean(self._values(POWER, column)))
         product = float(np.nanmean(watts))
         if power <= 0 or product <= 0:
             return  # `energy.measure` refuses such currents
         if max(power / product, product / power) > _MOST_DIFFERENT:
             text = (
-                f"{self._table.name}: column {shown(candidates[0].name)} has a mean power of "
+                f"{self._table.name}: column {shown(column.name)} has a mean power of "
                 f"{1000 * power:.4g} mW, but current by voltage is {1000 * product:.4g} mW"
             )
             raise UsageError(text, hint="check the units, and which columns are the supply's")

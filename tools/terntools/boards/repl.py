@@ -24,7 +24,7 @@ ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT = 20.0  # seconds without output after which a command is given up
 _HANDSHAKE = 10.0  # seconds that an answer of raw paste may take
-HELLO_WAIT = 5.0  # seconds in which a locked board answers its host
+LOCKED_PATIENCE = 5.0  # seconds in which a locked board shows that it reads
 _ARM_WAIT = 2.0  # seconds without output in which a board runs _ARM
 _MOST_ENTERING = 45.0  # seconds until a port that prints on and on without a prompt is given up
 MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
@@ -109,7 +109,7 @@ def _is_locked(port: str) -> bool:
     """
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
-            link.hello(HELLO_WAIT)
+            link.hello(LOCKED_PATIENCE)
     except RefusedError:  # it has answered, in the protocol of another release
         return True
     except TernError:

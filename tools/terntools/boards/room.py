@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tern import recorder, storage, update
+from tern import absence, lease, links, model, recorder, storage, update
 from ternhost.errors import StorageError
 from ternhost.text import counted
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 # that removes them.
 _FOLDERS = tuple(f"/{name}/" for name in ("lib/tern", "lib2", storage.LEDGERS, recorder.SAMPLES))
 _FILES = frozenset(
-    f"/{name}"
+    "/" + name.removeprefix("/")
     for name in (
-        "absent.bin",
         "boot.py",
         "columns.json",
-        "lease.json",
         "lib/main.py",
         "lock",
         "main.py",
-        "model.bin",
-        "mqtt.json",
+        *links.MODULES,
+        absence.ABSENT,
+        lease.LEASE,
+        model.MODEL,
         storage.CLIENTS,
         storage.FLEET,
         storage.RECORDS,
@@ -85,8 +85,8 @@ def _removable(sizes: dict[str, int]) -> list[str]:
     """
     paths = []
     for path, size in sizes.items():
-        is_tern_s = path.startswith(_FOLDERS) or path.removesuffix(".undo") in _FILES
-        if size >= _LEAST_BYTES and not is_tern_s:
+        is_of_tern = path.startswith(_FOLDERS) or path.removesuffix(".undo") in _FILES
+        if size >= _LEAST_BYTES and not is_of_tern:
             paths.append(path)
     return sorted(paths, key=sizes.__getitem__, reverse=True)[:_MOST_FILES]
 
