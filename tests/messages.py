@@ -133,7 +133,7 @@ class Messages(ast.NodeVisitor):
             name = name or _in_braces(node.args[1])
             must = must or _in_braces(node.args[2])
             self._add_text(f"--{name.replace('_', '-')} must be {must}, not ...")
-        elif called == "_require":
+        elif called == "_require" and len(node.args) > 1:
             self._add_text(text_of(node.args[1], self._names))
 
     def _add(self, node):
