@@ -41,6 +41,7 @@ class Restored:
         self.lines = finish(serve(arena, fleet=fleet, store=self.store, rounds=2))
         self.result = self.lines[-1]
         self.spent = spent(arena.boards)
+        self.statement = rig.tern("--json", "privacy", self.store, cwd=self.directory).json
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,11 @@ def test_no_budget_is_overspent_by_a_restore(restored):
 def test_a_restored_host_counts_what_its_boards_paid_after_the_copy(restored):
     missing = COST * ROUNDS_AFTER_COPY / 1e6
     assert restored.result["epsilon_before"] >= missing
+
+
+def test_a_statement_counts_all_that_boards_have_paid(restored):
+    (life,) = [each for each in restored.statement["guarantees"] if each["span"] == "life"]
+    assert life["bounds"]["epsilon"] * 1e6 >= max(restored.spent.values())
 
 
 def test_a_restored_host_says_that_boards_have_paid_for_more(restored):

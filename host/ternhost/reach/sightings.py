@@ -43,13 +43,18 @@ class _Account:
     """What a board's HELLO says, and the budget that its first device has spent since then.
 
     A device that answers a round may have spent the budget before its HELLO or after it. So only
-    rounds count that were opened after the HELLO.
+    rounds count that were opened after the HELLO. If the store was restored from a copy, every
+    report counts that is accepted after the HELLO: only the HELLO tells what the rounds have cost
+    that the copy lacks, and what comes on top must not be missed.
     """
 
     def __init__(self, hello: Mapping[str, Any], last_round: int, spent: int) -> None:
-        """Begin with a HELLO, and the budget (in millionths) that was spent since it was sent."""
+        """Begin with a HELLO, and the budget (in millionths) that was spent since it was sent.
+
+        last_round: the last round whose reports do not count.
+        """
         self.hello = hello
-        self.last_round = last_round  # the last round that had been opened when the HELLO came
+        self.last_round = last_round
         self.spent_since_hello = spent
 
 
@@ -151,7 +156,8 @@ class Sightings:
         if hello_is_old:
             # The device may have reported to an earlier host since it sent that HELLO.
             spent = self._spent_before(first, hello)
-        self._accounts[first] = _Account(hello, self._last_round(), spent)
+        last_round = 0 if self._is_restored else self._last_round()
+        self._accounts[first] = _Account(hello, last_round, spent)
         self.version += 1
 
     def _spent_before(self, first: int, hello: Mapping[str, Any]) -> int:
