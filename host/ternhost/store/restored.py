@@ -25,11 +25,21 @@ from ternhost.store.store import Store
 _STATE = "restored"  # name in the store's state
 
 SKIPPED_ROUNDS = 1 << 17
-"""How many round numbers a restore leaves out.
+"""The least that a restore leaves out of the numbers of rounds.
 
-That is 36 hours of one round a second, or 15 years of one an hour. A device takes a number that is
-at most wire.CLIENT_AHEAD (2**20) beyond its last one, so it may miss seven restores in a row; and
-there are numbers for 8,192 of them.
+That is 36 hours of one round a second, or 15 years of one an hour.
+"""
+
+_AGE_OF_A_ROUND = 4.0  # seconds
+_MOST_FOR_AGE = 1 << 18
+"""How many numbers a restore leaves out at most for the age of the copy, one for each four seconds.
+
+If one copy is restored twice, the second restore is of an older copy, and so leaves out the numbers
+that were used between the two, too: in the first twelve days, of up to one round in four seconds.
+
+A device takes a number that is at most wire.CLIENT_AHEAD (2**20) beyond its last one, so it may
+miss two restores of the oldest copies in a row, or six of copies that are a day old; and there are
+numbers for 2,730 of the oldest.
 """
 
 
@@ -51,21 +61,26 @@ def mark(store: Store, saved: float, now: float) -> Restored:
     restored = Restored(saved, now, round_numbers.last_number(store))
     with store.transaction():
         if not any(extension.is_numbered_elsewhere(store) for extension in store.extensions()):
-            _skip_rounds(store)
+            _skip_rounds(store, age=now - saved)
         rotate_fleet(store)
         store.forget_hellos()
         store.save_state({_STATE: asdict(restored)})
     return restored
 
 
-def _skip_rounds(store: Store) -> None:
-    """Leave out `SKIPPED_ROUNDS` round numbers. Raises StorageError if there are not so many."""
-    if not round_numbers.can_skip(store, SKIPPED_ROUNDS):
+def _skip_rounds(store: Store, age: float) -> None:
+    """Leave out round numbers: so many as a copy of this age, in seconds, requires.
+
+    Raises StorageError if there are not so many.
+    """
+    for_age = max(0, int(age / _AGE_OF_A_ROUND))  # a clock that was set back makes it negative
+    count = SKIPPED_ROUNDS + min(for_age, _MOST_FOR_AGE)
+    if not round_numbers.can_skip(store, count):
         raise StorageError(
             "a store with so many rounds cannot be restored: no round numbers are left",
             hint="start a new store, and provision the boards for it",
         )
-    round_numbers.skip(store, round_numbers.last_number(store) + SKIPPED_ROUNDS)
+    round_numbers.skip(store, round_numbers.last_number(store) + count)
 
 
 def last_restore(store: Store) -> Restored | None:
