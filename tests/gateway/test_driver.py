@@ -9,8 +9,8 @@ from dataclasses import replace
 import harness.in_process  # noqa: F401 - its fleet
 import numpy as np
 import pytest
-from harness.raw_client import wait_for
 from harness.running_gateways import gateways
+from harness.waiting import wait_for
 
 from tern import card as cards
 from tern import wire

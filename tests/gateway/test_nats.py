@@ -24,8 +24,8 @@ pytest.importorskip("nats")
 import nats
 import rig
 import warm
-from harness.raw_client import wait_for
 from harness.running_gateways import with_nats
+from harness.waiting import wait_for
 from nats.errors import Error
 from warm import TERN
 

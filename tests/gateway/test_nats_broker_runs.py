@@ -8,7 +8,8 @@ import brokers
 import pytest
 import rig
 from harness import cluster, sites
-from harness.raw_client import board_client, wait_for
+from harness.raw_client import board_client
+from harness.waiting import wait_for
 
 from tern import wire
 from ternhost.provision import keys

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from harness import kept
 from harness.in_process import InProcessLink
-from harness.raw_client import wait_for
 from harness.running_gateways import Running
+from harness.waiting import wait_for
 
 from tern import card as cards
 from tern import wire

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import brokers
 
-from harness.raw_client import RawClient, wait_for
+from harness.raw_client import RawClient
 from harness.sites import Sites
+from harness.waiting import wait_for
 from terngateway import nats_broker
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import free_port, listens

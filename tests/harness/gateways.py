@@ -16,8 +16,8 @@ import warm
 from warm import TERN
 
 from harness import kept
-from harness.raw_client import wait_for
 from harness.running_gateways import with_nats
+from harness.waiting import wait_for
 from tern import card as cards
 from terngateway.nats.directories import running, write_gateways
 from terngateway.site_fleet import SiteFleet

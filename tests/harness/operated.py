@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 from harness.guide import commands
-from harness.raw_client import wait_for
 from harness.terminals import run
+from harness.waiting import wait_for
 from ternhost.store.store import Store
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operate.md"

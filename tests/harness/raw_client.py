@@ -162,12 +162,3 @@ def length(n):
 def board_client(access, keys, device, **options):
     """A RawClient with the name and the password of a device."""
     return RawClient(access, mqtt.name(device), mqtt.password(keys[device]), **options)
-
-
-def wait_for(condition, seconds=60.0):
-    """Wait until `condition()` is true, and return its value."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-    return value

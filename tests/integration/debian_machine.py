@@ -31,7 +31,10 @@ if os.uname().machine == "x86_64":
 TOOLS = [Requirement("mmdebstrap"), Requirement("systemd-container", "systemd-nspawn")]
 EXTRAS = ("mqtt", "dashboard")
 METADATA = PROJECT["project"]
-ROWS = [f"{i % 20 / 10 - 1:.1f},{i % 7 / 3 - 1:.2f},{(i % 20 > 9) * 2 - 1}" for i in range(400)]
+ROWS = [
+    f"{number % 20 / 10 - 1:.1f},{number % 7 / 3 - 1:.2f},{1 if number % 20 > 9 else -1}"
+    for number in range(400)
+]
 TABLE = "\n".join(["a,b,label", *ROWS]) + "\n"  # records that a model can learn from
 HOSTS = "127.0.0.1 localhost\n127.0.0.1 broker.local\n"
 _BOOT = 60.0  # seconds

@@ -19,7 +19,7 @@ from subprocess import PIPE
 import numpy as np
 import warm
 from harness import kept
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 from warm import TERN
 
 from tern import card as cards

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 import rig
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 
 from tern import absence as A
 from tern import storage, wire

@@ -4,22 +4,20 @@ import random
 import shutil
 import subprocess
 import time
-from contextlib import closing, contextmanager, suppress
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
 
 import pytest
 import rig
 import warm
+from harness.waiting import wait_for_board
 from spec.files import uf2_file
 
-from ternhost.errors import REFUSED, STORAGE, USAGE, DeviceError
-from ternhost.reach.links import open_link
+from ternhost.errors import REFUSED, STORAGE, USAGE
 from terntools.boards import deploy, uf2
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
 
-PATIENCE_S = 300.0  # 30 on a machine that is not busy
 TIMER_S = 12.0  # after which a board at its prompt resets, unless its host comes back
 DEVICE = 7
 
@@ -47,7 +45,7 @@ def running(prepared, folder):
     """The port of a Pico of its own that answers, on a copy of the prepared folder."""
     shutil.copytree(prepared, folder)
     with boot_pico(folder / "flash.bin") as pico:
-        wait_until_it_answers(pico.url)
+        wait_for_board(pico.url, DEVICE)
         yield pico.url
 
 
@@ -61,17 +59,6 @@ def url(prepared, folder):
     """The port of a board that several tests share."""
     with running(prepared, folder) as its_url:
         yield its_url
-
-
-def wait_until_it_answers(url):
-    """Wait until the board says which device it is."""
-    start = time.monotonic()
-    while time.monotonic() - start < PATIENCE_S:
-        with suppress(DeviceError), closing(open_link(url, SimpleQueue())) as link:
-            if link.hello(20.0).first == DEVICE:
-                return
-        time.sleep(0.2)
-    raise AssertionError("the board stays silent")
 
 
 def kill_after(seconds, words):
@@ -113,7 +100,7 @@ def test_a_board_answers_again_after_a_refusal(url, folder, reason):
 
     rig.tern(*words.replace("URL", url).replace("FOLDER", str(folder)).split(), code=code)
 
-    wait_until_it_answers(url)
+    wait_for_board(url, DEVICE)
 
 
 @pytest.mark.slow
@@ -137,7 +124,7 @@ def test_a_board_answers_again_after_its_deployment_was_killed(url):
     """The host dies while it replaces the library of a board: the board starts again by itself."""
     seconds_until_modules_are_written = 6.0
     kill_after(seconds_until_modules_are_written, ["board", "deploy", url, "--whole"])
-    wait_until_it_answers(url)
+    wait_for_board(url, DEVICE)
 
 
 # The command line of each command in its n-th run: every run has something to write.
@@ -171,9 +158,9 @@ def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(name, p
         start = time.monotonic()
         kill_after(40, command(url, folder, 0))
         whole_seconds = time.monotonic() - start
-        wait_until_it_answers(url)
+        wait_for_board(url, DEVICE)
 
         for n in range(1, 21):
             seconds = whole_seconds * (n - random.random()) / 20
             kill_after(seconds, command(url, folder, n))
-            wait_until_it_answers(url)
+            wait_for_board(url, DEVICE)

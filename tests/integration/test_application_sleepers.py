@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import rig
 from harness import kept
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.store import Store

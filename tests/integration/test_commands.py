@@ -12,7 +12,8 @@ import pytest
 import rig
 import warm
 from harness.background import interrupt
-from harness.raw_client import board_client, wait_for
+from harness.raw_client import board_client
+from harness.waiting import wait_for
 from warm import TERN
 
 from tern import storage

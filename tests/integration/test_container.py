@@ -8,12 +8,12 @@ import json
 import re
 import shlex
 import subprocess
-import time
 from pathlib import Path
 
 import debian_machine
 import pytest
 import yaml
+from harness.waiting import wait_for
 
 from ternhost import errors
 
@@ -92,13 +92,11 @@ def containers(image):
 def wait_until_healthy(image, name):
     kind, *command = SERVICES[name]["healthcheck"]["test"]
     assert kind == "CMD"
-    end = time.monotonic() + _PATIENCE
-    while True:
-        ended = image.run("sh", "-c", as_in_container(command), check=False)
-        if ended.returncode == 0:
-            return
-        assert time.monotonic() < end, (ended.stderr, image.log(name).read_text())
-        time.sleep(1.0)
+
+    def is_healthy():
+        return image.run("sh", "-c", as_in_container(command), check=False).returncode == 0
+
+    wait_for(is_healthy, _PATIENCE, lambda: image.log(name).read_text())
 
 
 @pytest.mark.parametrize("name", SERVICES)

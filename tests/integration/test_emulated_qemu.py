@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 import rig
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 
 from ternhost.reach.broker import mosquitto
 from ternhost.store.store import Store

@@ -5,7 +5,8 @@ import threading
 import pytest
 import rig
 from framing import encoded
-from harness.raw_client import RawClient, wait_for
+from harness.raw_client import RawClient
+from harness.waiting import wait_for
 
 from tern import frames, host_frames, storage, wire
 from tern.links import mqtt

@@ -1,20 +1,15 @@
 """A board whose flash is full keeps the release that it runs, and the user learns what to remove."""
 
-import time
-from contextlib import closing, suppress
-from queue import SimpleQueue
-
 import pytest
 import rig
+from harness.waiting import wait_for_board
 
-from ternhost.errors import OK, STORAGE, DeviceError
-from ternhost.reach.links import open_link
+from ternhost.errors import OK, STORAGE
 from terntools.boards import deploy
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
 DEVICE = 7
-PATIENCE_S = 120.0
 LOG = "/log.csv"  # of the user's, which takes the room
 FILL = f"""
 import os
@@ -41,17 +36,6 @@ def board(tmp_path_factory):
     with catalogue.boot("rv32", folder / "flash.bin") as machine:
         rig.tern("board", "provision", machine.url, *member.split(), code=0)
         yield machine.url
-
-
-def require_answers(url):
-    """Wait until the board says which device it is."""
-    start = time.monotonic()
-    while time.monotonic() - start < PATIENCE_S:
-        with suppress(DeviceError), closing(open_link(url, SimpleQueue())) as link:
-            assert link.hello(20.0).first == DEVICE
-            return
-        time.sleep(0.2)
-    raise AssertionError("the board stays silent")
 
 
 def make_full(url, free_blocks):
@@ -85,7 +69,7 @@ def test_a_board_without_room_keeps_its_release(board, free_blocks):
 
     rig.tern("board", "deploy", board, code=STORAGE)
 
-    require_answers(board)
+    wait_for_board(board, DEVICE)
     with Repl(board, visits=True) as repl:
         files = repl.directory("/")
         assert repl.directory("/lib/tern") == old
@@ -99,4 +83,4 @@ def test_a_deployment_succeeds_once_there_is_room(board):
     with Repl(board, visits=True) as repl:
         repl.remove(LOG)
     rig.tern("board", "deploy", board, code=OK)
-    require_answers(board)
+    wait_for_board(board, DEVICE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import rig
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 
 from tern.limits import Limits
 from tern.recorder import Recorder

@@ -3,11 +3,11 @@
 import asyncio
 import shutil
 import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from harness.waiting import wait_for
 
 from tern.links import mqtt
 from ternhost import programs
@@ -230,7 +230,7 @@ def test_a_broker_has_one_host_at_a_time(original):
 
 def test_new_passwords_of_a_copy_are_not_given_to_the_running_original(original):
     with plain_mosquitto(original):
-        _wait_for(original / mosquitto_files.PID)
+        wait_for((original / mosquitto_files.PID).exists, 10)
         copy = original.with_name("copy")
         shutil.copytree(original, copy)
         assert mosquitto.reload(original)
@@ -243,12 +243,6 @@ def test_mosquitto_started_in_another_directory_takes_no_files_of_it(original, c
         [programs.find("mosquitto"), "-c", str(copy / CONFIG)], cwd=original.parent, timeout=20
     )
     assert process.returncode != 0
-
-
-def _wait_for(path):
-    end = time.monotonic() + 10
-    while not path.exists() and time.monotonic() < end:
-        time.sleep(0.05)
 
 
 # Runs

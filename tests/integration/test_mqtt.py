@@ -9,8 +9,9 @@ import rig
 from framing import encoded
 from harness.arena import CARD, Arena, D, K
 from harness.proxy import Faults
-from harness.raw_client import RawClient, board_client, wait_for
+from harness.raw_client import RawClient, board_client
 from harness.served import ends, finish, serve
+from harness.waiting import wait_for
 from report_frames import one_by_one
 
 from tern import frames, host_frames, ledger, storage, wire

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 import pytest
 import rig
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 
 import tern
 from ternhost.cli import plugins

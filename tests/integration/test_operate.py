@@ -21,8 +21,8 @@ from harness.operated import (
     TRY_RELEASE,
     Operated,
 )
-from harness.raw_client import wait_for
 from harness.terminals import Terminals, run
+from harness.waiting import wait_for
 
 from ternhost.errors import STORAGE
 from ternhost.store.store import Store

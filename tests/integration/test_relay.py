@@ -8,7 +8,8 @@ import time
 import pytest
 import rig
 import warm
-from harness.raw_client import retained, wait_for
+from harness.raw_client import retained
+from harness.waiting import wait_for
 
 from tern import wire
 from ternhost.count.questions import Question

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import rig
 from harness.guide import commands
-from harness.raw_client import RawClient, wait_for
+from harness.raw_client import RawClient
 from harness.terminals import run
+from harness.waiting import wait_for
 
 from ternhost.reach import certificates
 from ternhost.reach.broker.access import CERTIFICATE

@@ -4,14 +4,14 @@ One machine goes through all steps, since it takes half a minute to come so far:
 fleet are installed, killed, stopped, upgraded, changed and removed while emulated boards answer.
 """
 
-import re
-import time
 from collections import Counter
 from pathlib import Path
 
 import debian_machine
 import pytest
 from harness import kept
+from harness.guide import commands
+from harness.waiting import wait_for
 
 from ternhost.store.store import Store
 from terntools.emulators.micropython import find_micropython
@@ -35,16 +35,9 @@ BOARDS = (
 _PATIENCE = 90.0  # seconds until a round has ended, at most
 
 
-def blocks(title):
-    """The shell lines of a section of the guide."""
-    _, _, text = GUIDE.read_text().partition(f"\n## {title}\n")
-    text, _, _ = text.partition("\n## ")
-    return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-INSTALL, BROKER, NAME, SERVE, CHANGE, UPGRADE, SHOW = blocks("As a service")
-SAVE = blocks("Back up")[0]
-RESTORE = blocks("Restore")[0]
+INSTALL, BROKER, NAME, SERVE, CHANGE, UPGRADE, SHOW = commands(GUIDE, "As a service")
+(SAVE,) = commands(GUIDE, "Back up")
+(RESTORE,) = commands(GUIDE, "Restore")
 
 
 def quick(lines):
@@ -92,10 +85,8 @@ class Fleet:
         self.wait(lambda: len(self.ended_rounds()) >= wanted)
 
     def wait(self, condition):
-        end = time.monotonic() + _PATIENCE
-        while not condition():
-            assert time.monotonic() < end, self.machine.run("journalctl", "--lines=40").stdout
-            time.sleep(0.2)
+        """Wait until `condition()` is true."""
+        wait_for(condition, _PATIENCE, lambda: self.machine.run("journalctl", "--lines=40").stdout)
 
     def kill(self, unit):
         """Kill the main process of a service, and wait until systemd has started another one."""

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 from harness import sites
-from harness.raw_client import RawClient, board_client, wait_for
+from harness.raw_client import RawClient, board_client
+from harness.waiting import wait_for
 
 from tern.links import mqtt
 from ternhost.learn.schedule import Terms

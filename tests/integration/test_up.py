@@ -6,7 +6,7 @@ import pytest
 import rig
 import serial
 from harness.port import silent
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 from spec.files import uf2_file
 
 from ternhost import cache

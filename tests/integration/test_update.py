@@ -15,7 +15,8 @@ from queue import SimpleQueue
 import pytest
 import rig
 from framing import encoded
-from harness.raw_client import RawClient, retained, wait_for
+from harness.raw_client import RawClient, retained
+from harness.waiting import wait_for
 
 from tern import host_frames, wire
 from tern.update import BOOT, BOOT_FIELDS

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from harness.raw_client import wait_for
+from harness.waiting import wait_for
 
 from ternhost.errors import UsageError
 from terntools.emulators import debian, micropython

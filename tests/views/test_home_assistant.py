@@ -6,7 +6,8 @@ import signal
 import pytest
 import rig
 from harness.arena import CARD, D, K
-from harness.raw_client import RawClient, retained, wait_for
+from harness.raw_client import RawClient, retained
+from harness.waiting import wait_for
 from jinja2.sandbox import SandboxedEnvironment
 
 from ternhost.provision import keys
