@@ -13,7 +13,7 @@ import pytest
 import sample_store
 
 from tern import wire
-from ternhost.backup import archive, manifest, restore, save
+from ternhost.backup import archive, manifest, restore, save, stores
 from ternhost.cli import main
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import STORAGE, USAGE, StorageError, TernError, UsageError
@@ -136,6 +136,18 @@ def test_a_damaged_store_is_not_saved(directory, tmp_path, zeros):
     path.write_bytes(content)
     with pytest.raises(StorageError):
         save.save(directory, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_database_that_another_program_keeps_for_itself_is_not_saved(
+    directory, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(stores, "_LONGEST_WAIT", 0.1)
+    with closing(sqlite3.connect(directory / "other.sqlite", isolation_level=None)) as database:
+        database.execute("CREATE TABLE anything (value)")
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StorageError):
+            save.save(directory, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
 

@@ -1,4 +1,4 @@
-"""The archive of a backup: a tar file, written atomically, and read with distrust."""
+"""The archive of a backup: a tar file, which is read with distrust."""
 
 import hashlib
 import io
@@ -12,7 +12,7 @@ from typing import IO
 from ternhost.backup import manifest as manifests
 from ternhost.backup.manifest import Manifest, SavedFile
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import private, replacing, storage_errors
+from ternhost.files import private, storage_errors
 
 _PIECE = 1 << 20  # bytes that are read at a time
 _LARGEST_MANIFEST = 256 << 20  # bytes
@@ -32,30 +32,25 @@ def describe(path: Path) -> SavedFile:
 
 
 def write(path: Path, manifest: Manifest, sources: Mapping[str, Path]) -> None:
-    """Write an archive, check that it can be read, and put it in its place.
+    """Write a new archive, and check that it can be read.
 
     Only its owner can read it, since it holds keys. sources: the files by their names in the
-    archive, those that the manifest describes. Raises StorageError; then `path` is as before.
+    archive, those that the manifest describes. Raises OSError and StorageError.
     """
-    with (
-        storage_errors(what=path, afterwards="then save it again"),
-        replacing(path) as temporary,
-    ):
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "wb", opener=private) as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                text = manifest.encode()
-                archive.addfile(_member(manifests.NAME, len(text), manifest), io.BytesIO(text))
-                for name, source in sources.items():
-                    size = manifest.files[name].size
-                    with open(source, "rb") as source_file:
-                        archive.addfile(_member(name, size, manifest), source_file)
-            file.flush()
-            os.fsync(file.fileno())
-        with opened(temporary) as (_manifest, members):
-            for _name, content in members:
-                for _piece in content:
-                    pass  # reading checks it
+    with open(path, "xb", opener=private) as file:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            text = manifest.encode()
+            archive.addfile(_member(manifests.NAME, len(text), manifest), io.BytesIO(text))
+            for name, source in sources.items():
+                size = manifest.files[name].size
+                with open(source, "rb") as source_file:
+                    archive.addfile(_member(name, size, manifest), source_file)
+        file.flush()
+        os.fsync(file.fileno())
+    with opened(path) as (_manifest, members):
+        for _name, content in members:
+            for _piece in content:
+                pass  # reading checks it
 
 
 def _member(name: str, size: int, manifest: Manifest) -> tarfile.TarInfo:

@@ -1,8 +1,6 @@
 """Restores a backup into a new directory, and prepares its stores for boards that know more."""
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from ternhost.backup import archive, stores
 from ternhost.backup.manifest import STORE_OUTSIDE, Manifest, check_name
+from ternhost.backup.working import working_directory
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.broker import configuration, sites
@@ -78,13 +77,9 @@ def _new_directory(directory: Path) -> Iterator[Path]:
     parent = directory.parent
     with storage_errors(what=directory, afterwards=_AFTERWARDS):
         parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=parent))  # mode 700
-        try:
+        with working_directory(parent) as work:
             yield work
             os.replace(work, directory)
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
 
 
 def _check_stores(path: Path, manifest: Manifest, work: Path) -> None:

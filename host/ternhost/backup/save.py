@@ -2,10 +2,9 @@
 
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,12 +12,14 @@ from pathlib import Path
 from ternhost.backup import archive, stores
 from ternhost.backup.contents import Contents, contents_of
 from ternhost.backup.manifest import Manifest, StoreFigures
+from ternhost.backup.working import working_directory
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import private, storage_errors
+from ternhost.files import private, real, storage_errors
 from ternhost.store import last_backup, schema
 
 _MOST_ATTEMPTS = 10  # to copy the files while none of them changes
 _PAUSE = 0.2  # seconds between two attempts
+_AFTERWARDS = "then save it again"
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,21 @@ def save(directory: Path, path: Path) -> Saved:
     UsageError and StorageError; then `path` is as before.
     """
     _check_target(directory, path)
-    with _working_directory(path) as work:
+    place = real(path)  # the working directory must be on the same disk
+    with (
+        storage_errors(what=path.parent, afterwards=_AFTERWARDS),
+        working_directory(place.parent) as work,
+    ):
+        new_archive, copies = work / "archive", work / "copies"
+        copies.mkdir()
         began = time.time()  # what comes later may be missing
-        contents = _copy_files(directory, work)
-        figures = _copy_databases(contents, work)
-        sources = {name: work / name for name in [*contents.files, *contents.databases]}
+        contents = _copy_files(directory, copies)
+        figures = _copy_databases(contents, copies)
+        sources = {name: copies / name for name in [*contents.files, *contents.databases]}
         manifest = _manifest(directory, contents, figures, sources, began)
-        archive.write(path, manifest, sources)
+        with storage_errors(what=path, afterwards=_AFTERWARDS):
+            archive.write(new_archive, manifest, sources)
+            os.replace(new_archive, place)
     for name in figures:
         with suppress(OSError):  # only a metric is missing then
             last_backup.note(contents.databases[name], began)
@@ -69,17 +78,6 @@ def _check_target(directory: Path, path: Path) -> None:
         except (UsageError, StorageError) as error:
             text = f"{path} is there already, and is no backup that can be read"
             raise UsageError(text, hint="name another file") from error
-
-
-@contextmanager
-def _working_directory(path: Path) -> Iterator[Path]:
-    """Make a directory beside a file, which only its owner can read; remove it at the end."""
-    with storage_errors(what=path.parent, afterwards="then save it again"):
-        work = Path(tempfile.mkdtemp(prefix=".tern-backup-", dir=path.parent))  # mode 700
-        try:
-            yield work
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
 
 def _copy_files(directory: Path, work: Path) -> Contents:

@@ -39,6 +39,8 @@ def copy(source: Path, target: Path) -> StoreFigures | None:
             database.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")  # the copy is one file, without a log
     except sqlite3.Error as error:
+        if _is_locked(error):
+            raise _unreadable(source, error) from error
         hint = "if the file is damaged, only an earlier backup helps"
         raise StorageError(f"{source} cannot be copied: {error}", hint) from error
     copied = check(target, what=source)
@@ -60,7 +62,7 @@ def check(path: Path, what: Path | str) -> StoreFigures | None:
             broken_references = database.execute("PRAGMA foreign_key_check").fetchall()
             figures = _figures(database)
     except sqlite3.Error as error:
-        raise _damaged(what, str(error)) from error
+        raise _unreadable(what, error) from error
     if state != "ok":
         raise _damaged(what, state)
     if broken_references:
@@ -84,7 +86,7 @@ def options_of_runs(path: Path) -> dict[str, Mapping[str, Any]]:
                 return {}
             rows = database.execute("SELECT name, asked FROM run").fetchall()
     except sqlite3.Error as error:
-        raise _damaged(path, str(error)) from error
+        raise _unreadable(path, error) from error
     return {name: json.loads(asked) for name, asked in rows}
 
 
@@ -108,6 +110,19 @@ def _is_store(database: sqlite3.Connection) -> bool:
     """Return whether a database is a store of tern."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     return bool(application == schema.APPLICATION_ID)
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    """Return whether another program has the database for itself."""
+    return getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+
+
+def _unreadable(what: Path | str, error: sqlite3.Error) -> StorageError:
+    """Return the error for a database that SQLite cannot read."""
+    if _is_locked(error):
+        hint = "save it again when that has ended"
+        return StorageError(f"{what} is used by another program alone", hint)
+    return _damaged(what, str(error))
 
 
 def _damaged(what: Path | str, reason: str) -> StorageError:
