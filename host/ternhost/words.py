@@ -60,6 +60,6 @@ HELP = {
     "main": "program that becomes main.py, with the modules beside it that it imports",
     "schema": "schema of the data, by which the program makes its records (tern.columns)",
     "module": "also install this module of the device library",
-    "log_format": "form of the log on standard error: text, or json, an object for each message",
+    "log_format": "form of the log on standard error: text for people, or json with an object in each line",
     "yes": "do not ask before changes",
 }

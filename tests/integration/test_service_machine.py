@@ -35,8 +35,10 @@ BOARDS = (
 _PATIENCE = 90.0  # seconds until a round has ended, at most
 
 
-INSTALL, BROKER, NAME, SERVE, CHANGE, UPGRADE, SHOW = commands(GUIDE, "As a service")
-(SAVE,) = commands(GUIDE, "Back up")
+INSTALL, BROKER, SHELL, NAME, SERVE = commands(GUIDE, "As a service")
+(CHANGE,) = commands(GUIDE, "Change a service")
+(SHOW,) = commands(GUIDE, "What a service may do")
+SAVE, INSTALL_BESIDE, TRY_BESIDE, REPLACE, _UPDATE_BOARDS = commands(GUIDE, "Upgrade")
 (RESTORE,) = commands(GUIDE, "Restore")
 
 
@@ -57,9 +59,8 @@ class Fleet:
         return Store(self.directory / "store.sqlite", create=False, beside=True)
 
     def as_its_user(self, lines):
-        """Run lines of the guide where the services work, as their user."""
-        words = ("runuser", "--user", "tern", "--", "sh", "-ec")
-        self.machine.run(*words, f"cd /{STATE}; PATH=/opt/tern/bin:$PATH\n{lines}")
+        """Run lines of the guide in the shell that it opens for the user of services."""
+        return self.machine.shell(f"{SHELL.strip()} -e <<'END'\n{lines}\nEND").stdout
 
     def paid(self):
         """For how many reports each device has paid, by the boards' own ledgers."""
@@ -121,12 +122,12 @@ def services(machine):
     """Both services of the guide, installed, and boards that answer. They end with the module."""
     machine.shell(INSTALL)
     machine.shell(BROKER)
-    machine.shell(NAME)
-    copy_of_the_table, _, _ = SERVE.partition("\n")
+    fleet = Fleet(machine)
+    fleet.as_its_user(NAME)
+    copy_of_the_table, separator, install = SERVE.partition("tern service")
     machine.shell(copy_of_the_table)
     boards = machine.begin("boards", BOARDS.format(interpreter=machine.interpreter))
-    machine.shell(quick(SERVE))
-    fleet = Fleet(machine)
+    machine.shell(quick(separator + install))
     yield fleet
     assert boards.poll() is None, "the boards have run until now"
     boards.terminate()
@@ -148,10 +149,22 @@ def faults(services):
 
 @pytest.fixture(scope="module")
 def upgraded(faults):
-    """The services after an upgrade to another release."""
-    home = faults.machine.files / "root"
-    new = debian_machine.next_release(faults.machine.wheel, "0.1.1", home)
-    faults.machine.shell(UPGRADE.replace(faults.machine.wheel.name, new.name))
+    """The services after an upgrade to another release, which was tried on a backup before.
+
+    `runs_of_trial` is what the new release said of the runs in the backup.
+    """
+    machine = faults.machine
+    new = debian_machine.next_release(machine.wheel, "0.1.1", machine.files / "root")
+    faults.as_its_user(SAVE)
+    # The machine has no network: the packages that tern needs are those of the old release.
+    beside = INSTALL_BESIDE.replace(machine.wheel.name, new.name)
+    machine.shell(f"export PIP_NO_DEPS=1\n{beside}")
+    (packages,) = (machine.files / "opt/tern/lib").glob("python*/site-packages")
+    path = packages.relative_to(machine.files)
+    beside_packages = machine.files / str(path).replace("opt/tern/", "opt/tern-new/")
+    (beside_packages / "packages.pth").write_text(f"/{path}\n")
+    faults.runs_of_trial = faults.as_its_user(TRY_BESIDE)
+    machine.shell(REPLACE.replace(machine.wheel.name, new.name))
     faults.wait_for_rounds()
     return faults
 
@@ -219,6 +232,13 @@ def test_an_upgrade_goes_on_with_the_run(upgraded):
     assert version.split()[-1] == "0.1.1"
     with upgraded.store() as store:
         assert len(store.runs()) == 1
+
+
+def test_a_new_release_is_tried_on_a_backup_before_an_upgrade(upgraded):
+    with upgraded.store() as store:
+        (run,) = store.runs()
+    assert run.name in upgraded.runs_of_trial
+    assert not (upgraded.machine.files / STATE / "trial").exists()
 
 
 def test_changed_options_go_on_with_the_run(changed):
@@ -299,7 +319,7 @@ def test_after_a_restore_boards_pay_only_for_what_is_counted(restored):
 
 def test_a_removed_service_leaves_its_files(restored):
     """The lines with which the guide removes a service stand before those that install it anew."""
-    before, _, _ = CHANGE.partition("/opt/tern/bin/tern service install")
+    before, _, _ = CHANGE.partition("tern service install")
     restored.machine.shell(before)
     assert restored.machine.value("tern-serve", "LoadState") == "not-found"
     assert (restored.directory / "store.sqlite").exists()

@@ -30,11 +30,11 @@ def add_parser(actions: Any) -> None:
     tern bench energy --meter csv:export.csv,volts=5"""
     parser = add_command(actions, "energy", summary, example, _run)
     latency_command.add_options(parser, hidden=True)
-    text = "instrument, its exported file or a model; see below"
+    text = "power meter, file of a recording, or model; see below"
     add_option(parser, "--meter METER", text, required=True)
     text = "also measure the current of the board in deep sleep, for 'tern bench battery --sleep'"
     add_option(parser, "--asleep", text)
-    add_option(parser, "--anyway", "accept a power or a supply voltage that no board has")
+    add_option(parser, "--anyway", "accept a mean power or a supply voltage that looks wrong")
     others = "It also takes the options of 'tern bench latency --help'."
     parser.epilog = "\n".join([others, "", *choice.help_lines(), "", str(parser.epilog)])
 

@@ -28,7 +28,7 @@ def add_parser(actions: Any) -> None:
     tern bench latency --fleet xtensa-emulated:1"""
     parser = add_command(actions, "latency", summary, example, _run)
     add_options(parser)
-    text = "also measure other mechanisms, sizes and models, which takes some minutes"
+    text = "also measure reports with other mechanisms, sizes and models, which takes some minutes"
     add_option(parser, "--compare", text)
     explanation = """The fleet is one board. rv32-emulated:1 (ESP32-C3) and xtensa-emulated:1 (ESP32)
 count instructions, and give the least time of a chip."""

@@ -12,31 +12,37 @@ from ternhost.text import counted
 
 HEADING = "Fleets"  # of tern --help
 
-_DIRECTORY = "directory of a broker, or of a store or a run"
+_DIRECTORY = "directory of a broker, of a store, of a run or of a gateway"
 _MEGABYTE = 1e6  # bytes
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command `tern backup` with its actions `save` and `restore`."""
-    summary = "save what a host needs to go on elsewhere, and restore it"
+    summary = "back up what a host needs to continue elsewhere, and restore it"
     actions = add_group(subparsers, "backup", summary, "tern backup save my-broker fleet.backup")
 
-    summary = "save DIR into FILE while its programs run, and check the copy; FILE holds keys"
+    summary = "save a directory as one file, and check the copy; its programs may run meanwhile"
     save = add_command(
         actions, "save", summary, "tern backup save my-broker /media/disk/fleet.backup", run_save
     )
     save.add_argument("directory", metavar="DIR", help=_DIRECTORY)
-    save.add_argument("file", metavar="FILE", help="the backup; an earlier one is replaced")
+    save.add_argument(
+        "file",
+        metavar="FILE",
+        help="file to write, which contains keys; it replaces an earlier backup",
+    )
 
     summary = (
-        "restore FILE as a new directory DIR; the host then asks the boards what they have spent, "
-        "and uses no round number again"
+        "make a new directory from a backup; the host then asks the boards what they have spent, "
+        "and uses no round number twice"
     )
     restore = add_command(
         actions, "restore", summary, "tern backup restore fleet.backup my-broker", run_restore
     )
-    restore.add_argument("file", metavar="FILE", help="a backup of 'tern backup save'")
-    restore.add_argument("directory", metavar="DIR", help="directory to make")
+    restore.add_argument("file", metavar="FILE", help="file that 'tern backup save' has written")
+    restore.add_argument(
+        "directory", metavar="DIR", help="directory to make; it must not exist yet"
+    )
 
 
 def run_save(args: argparse.Namespace) -> int:

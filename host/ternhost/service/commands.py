@@ -17,14 +17,16 @@ _EXAMPLE = """tern service install broker -- broker run my-broker
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern service` with its actions `install` and `show` to the commands."""
-    summary = "run a command that lasts, such as serve, as a service of systemd"
+    summary = "run a command that lasts, such as 'tern serve', as a service of systemd"
     actions = add_group(subparsers, "service", summary, _EXAMPLE)
 
-    summary = f"write the unit tern-NAME.service, which runs a command of tern as the user {USER}, and start it"
+    summary = (
+        f"make a service, tern-NAME, that runs a command of tern as the user {USER}, and start it"
+    )
     parser = add_command(actions, "install", summary, _EXAMPLE, run_install)
     _add_arguments(parser)
 
-    summary = "print the unit that 'tern service install' would write, and change nothing"
+    summary = "print the unit file that 'tern service install' would write, and change nothing"
     example = "tern service show broker -- broker run my-broker"
     parser = add_command(actions, "show", summary, example, run_show)
     _add_arguments(parser)
@@ -33,8 +35,8 @@ def add_parser(subparsers: Any) -> None:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the name of a service and its command to a parser."""
     parser.add_argument("service", metavar="NAME", help="name of the service, such as broker")
-    text = f"-- and a command of tern without 'tern', whose relative paths begin in {STATE}"
-    parser.add_argument("words", metavar="-- COMMAND ...", nargs="*", help=text)
+    text = f"'--', and a command without the word 'tern'; its relative paths begin in {STATE}"
+    parser.add_argument("words", metavar="-- COMMAND", nargs="*", help=text)
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -25,7 +25,9 @@ _COLUMNS = (
     Option("power", "column of the powers, for a file without currents", metavar="COLUMN"),
     Option("marker", "column, input or file of the marker, such as D0", metavar="COLUMN"),
 )
-_RATE = Option("rate", "samples a second, for a file without times", positive, "HZ")
+_RATE = Option(
+    "rate", "number of samples in a second, for a file without usable times", positive, "HZ"
+)
 _DECIMAL = Option(
     "decimal", "decimal mark: point or comma", metavar="MARK", choices=tuple(DECIMAL_MARKS)
 )
@@ -34,7 +36,7 @@ _DECIMAL = Option(
 class CsvExport(Recording):
     """A CSV file."""
 
-    about = "a recording that the program of any instrument has exported"
+    about = "a table that the program of any instrument has exported"
     example = "export.csv"
     settings: ClassVar[Sequence[Option]] = (*Recording.settings, *_COLUMNS, _RATE, _DECIMAL)
 

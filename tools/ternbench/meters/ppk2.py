@@ -41,7 +41,7 @@ _NO_SUPPLY = Option("no_supply", "only measure: the board has its own supply", b
 class Ppk2(Instrument):
     """A Power Profiler Kit II at a serial port."""
 
-    about = "a Power Profiler Kit II at a port, which supplies the board"
+    about = "a Power Profiler Kit II at a port; it also supplies the board"
     place = "PORT"
     example = "a1"
     settings = (VOLTS, _NO_SUPPLY, *Instrument.settings)

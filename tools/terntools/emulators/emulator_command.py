@@ -65,9 +65,9 @@ def add_parser(subparsers: Any) -> None:
         help=text,
     )
     flash_or_name = run.add_mutually_exclusive_group()
-    text = "file that keeps its flash, made if it is missing (default: none)"
+    text = "file that keeps the flash of the board, made if it is missing (default: none)"
     add_option(flash_or_name, "--flash FILE", text, type=Path)
-    text = "name to find it by: the board keeps its port and its flash, and is id:NAME elsewhere"
+    text = "name of the board, which then keeps its port and flash; other commands call it id:NAME"
     add_option(flash_or_name, "--name NAME", text)
     text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
