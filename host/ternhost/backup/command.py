@@ -12,7 +12,7 @@ from ternhost.text import counted
 
 HEADING = "Fleets"  # of tern --help
 
-_DIRECTORY = "directory of a broker, of a store, of a run or of a gateway"
+_DIRECTORY = "directory of a broker, of a store or of a run"
 _MEGABYTE = 1e6  # bytes
 
 
