@@ -139,6 +139,20 @@ def test_broker_run_reads_new_passwords(tmp_path, start):
 
 
 @pytest.mark.usefixtures("mosquitto")
+def test_broker_run_goes_on_while_its_directory_is_elsewhere(tmp_path, start):
+    directory = tmp_path / "my-broker"
+    access = configuration.configure(directory, port=free_port())
+    running = start("broker", "run", "my-broker", "--json")
+    running.result()
+
+    directory.rename(tmp_path / "elsewhere")
+    running.wait_for_warning("my-broker/passwords is gone")
+    assert listens(access.host, access.port)
+    (tmp_path / "elsewhere").rename(directory)
+    assert running.end() == 0
+
+
+@pytest.mark.usefixtures("mosquitto")
 def test_the_log_of_a_broker_has_the_lines_of_mosquitto_and_no_secret(tmp_path, start):
     access = configuration.configure(tmp_path / "my-broker", port=free_port())
     with Store(access.store, beside=True) as store:

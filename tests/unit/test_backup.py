@@ -17,6 +17,8 @@ from ternhost.backup import archive, manifest, restore, save, stores
 from ternhost.cli import main
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import STORAGE, USAGE, StorageError, TernError, UsageError
+from ternhost.reach.broker import configuration
+from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.sightings import Sighting, Sightings
 from ternhost.store import restored as marks
 from ternhost.store import schema
@@ -179,6 +181,21 @@ def test_a_store_is_saved_while_a_host_writes_to_it(directory, tmp_path):
         with Store(new / "store.sqlite") as store:
             assert len(store.rounds()) == count
             assert all(round_.cohorts for round_ in store.rounds())
+
+
+def test_the_store_of_a_broker_is_restored_even_if_a_link_leads_to_it_too(tmp_path):
+    """Otherwise the restored broker would use the store of the original, which is not prepared."""
+    broker = tmp_path / "broker"
+    outer = tmp_path / "keys" / "store.sqlite"
+    outer.parent.mkdir()
+    configuration.configure(broker, outer)
+    (broker / "link.sqlite").symlink_to(outer)
+    save.save(broker, tmp_path / "b")
+    restore.restore(tmp_path / "b", tmp_path / "new")
+    used = Access.load(tmp_path / "new" / HOST).store
+    assert used == str(tmp_path / "new" / "store.sqlite")
+    with Store(used) as store:
+        assert marks.last_restore(store)
 
 
 def test_the_time_of_the_last_backup_is_noted(directory, backup):

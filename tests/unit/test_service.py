@@ -84,6 +84,7 @@ def test_a_service_starts_after_the_broker_that_it_uses(unit, here, monkeypatch)
     monkeypatch.setattr(plan, "UNITS", here)
     (here / "tern-b.service").write_text(unit(*BROKER, name="b"))
     (here / "tern-other.service").write_text(unit("broker", "run", "other", name="other"))
+    (here / "tern-edited.service").write_text("ExecStart=/opt/tern/bin/tern broker run 'x\n")
     assert setting(unit(*SERVE), "After") == "network-online.target tern-b.service"
 
 

@@ -108,9 +108,16 @@ def _add_store_of_broker(contents: Contents, directory: Path) -> None:
     store = Access.load(directory / HOST).store
     if store is None or not Path(store).is_file():
         return
-    known = {path.resolve() for path in contents.databases.values()}
-    if Path(store).resolve() not in known:
-        contents.databases[STORE_OUTSIDE] = Path(store)
+    found = Path(store).resolve()
+    same = [name for name, path in contents.databases.items() if path.resolve() == found]
+    place = Path(os.path.realpath(Path(store).parent), Path(store).name)
+    if place.is_relative_to(directory.resolve()) and same:
+        return
+    # A link in the directory may lead to this store, too. If it were restored in place of the link,
+    # the broker would not use it.
+    for name in same:
+        del contents.databases[name]
+    contents.databases[STORE_OUTSIDE] = found
 
 
 def _add_runs(contents: Contents, directory: Path, store: Path) -> None:

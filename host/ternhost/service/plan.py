@@ -107,10 +107,18 @@ def _brokers_of(needs: ServiceNeeds, units: Path) -> list[str]:
         for line in path.read_text(errors="replace").splitlines():
             if not line.startswith("ExecStart="):
                 continue
-            words = shlex.split(line.partition("=")[2])
+            words = _words_of(line.partition("=")[2])
             runs_it = any(
                 words[place : place + 2] == ["broker", "run"] for place in range(len(words))
             )
             if runs_it and any(STATE / word == wanted for word in words):
                 found.append(path.name)
     return found
+
+
+def _words_of(command: str) -> list[str]:
+    """Return the words of a command in a unit; those between blanks if its quotes do not match."""
+    try:
+        return shlex.split(command)
+    except ValueError:  # somebody has edited the unit
+        return command.split()

@@ -29,6 +29,10 @@ from ternhost.text import counted
 HEADING = "Fleets"  # of tern --help
 
 _CHECK_EVERY = 0.5  # seconds between two checks whether the file of passwords has changed
+_GONE = (
+    "{path} is gone: was the directory moved? The broker runs on, but takes no new passwords until "
+    "you move it back, or end it and start it in the new directory"
+)
 _NO_GUEST = "none"  # in place of a guest's prefix: it may no longer see the fleet
 
 _CONFIG_EXAMPLES = """tern broker config my-broker --host broker.local
@@ -338,9 +342,16 @@ def run_run(args: argparse.Namespace) -> int:
             running.keep(warn)  # restarts it if it fails
             long_running.ready(args)
             expiry = ExpiryWarnings(Path(args.directory), warn)
+            was_gone = False
             while True:
-                expiry.check()
                 time.sleep(_CHECK_EVERY)
+                is_gone = not passwords.exists()
+                if is_gone and not was_gone:
+                    warn(_GONE.format(path=passwords))
+                was_gone = is_gone
+                if is_gone:
+                    continue
+                expiry.check()
                 own_lines.pass_on()
                 version = passwords.stat().st_mtime_ns
                 if version != loaded_version:
