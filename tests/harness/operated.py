@@ -18,7 +18,7 @@ GOES_ON = "round "
 
 BROKER, HOURLY = commands(GUIDE, "A program was killed")
 SERVE = HOURLY.replace("--every 1h", "--every 1s")
-_SAVE, _INSTALL_BESIDE, TRY_BESIDE, _REPLACE, _UPDATE_BOARDS = commands(GUIDE, "Upgrade")
+_SAVE, _INSTALL_BESIDE, TRY_BESIDE, _REPLACE, UPDATE_BOARDS = commands(GUIDE, "Upgrade")
 TRY_RELEASE = TRY_BESIDE.replace("/opt/tern-new/bin/", "")  # this release is the new one
 (SAVE,) = commands(GUIDE, "Back up")
 (RESTORE,) = commands(GUIDE, "Restore")

@@ -489,14 +489,25 @@ def changed(store, statement):
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
+def test_a_store_of_an_earlier_release_is_not_saved(directory, tmp_path):
+    """The message names the store of the user, and no copy of it. It may lack tables of today."""
+    store = directory / "store.sqlite"
+    changed(store, "DROP TABLE run")
+    changed(store, f"PRAGMA user_version = {schema.VERSION - 1}")
+    with pytest.raises(StorageError, match=f"^{store} "):
+        save.save(directory, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_store_of_an_earlier_release_is_refused(directory, tmp_path, new):
-    """The release that made it can restore it."""
+    """The release that made it can restore it. The message names the backup of the user."""
     store = directory / "store.sqlite"
     changed(store, f"PRAGMA user_version = {schema.VERSION - 1}")
     figures = {"store.sqlite": manifest.StoreFigures(DEVICES, 1, 0, 1)}
     files = {"store.sqlite": store.read_bytes()}
     made_up(tmp_path / "b", manifest_of(files, stores=figures, schema=schema.VERSION - 1), files)
-    assert_refused(tmp_path / "b", new, StorageError)
+    error = assert_refused(tmp_path / "b", new, StorageError)
+    assert str(tmp_path / "b") in str(error)
 
 
 def test_a_store_that_the_manifest_does_not_name_as_one_is_refused(directory, tmp_path, new):

@@ -35,7 +35,7 @@ def copy(source: Path, target: Path) -> StoreFigures | None:
         ):
             # All reads of this transaction, and so the copy, see the database at one moment.
             database.execute("BEGIN")
-            figures = _figures(database)
+            figures = _figures(database, what=source)
             database.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")  # the copy is one file, without a log
     except sqlite3.Error as error:
@@ -60,7 +60,7 @@ def check(path: Path, what: Path | str) -> StoreFigures | None:
         with closing(_open(path)) as database:
             (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
             broken_references = database.execute("PRAGMA foreign_key_check").fetchall()
-            figures = _figures(database)
+            figures = _figures(database, what)
     except sqlite3.Error as error:
         raise _unreadable(what, error) from error
     if state != "ok":
@@ -84,6 +84,7 @@ def options_of_runs(path: Path) -> dict[str, Mapping[str, Any]]:
         with closing(_open(path)) as database:
             if not _is_store(database):
                 return {}
+            schema.check(database, path)
             rows = database.execute("SELECT name, asked FROM run").fetchall()
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
@@ -99,10 +100,15 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_LONGEST_WAIT)
 
 
-def _figures(database: sqlite3.Connection) -> StoreFigures | None:
-    """Return what a store holds; None if the database is not a store of tern."""
+def _figures(database: sqlite3.Connection, what: Path | str) -> StoreFigures | None:
+    """Return what a store holds; None if the database is not a store of tern.
+
+    what: its name for messages. Raises StorageError if it is one of another version.
+    """
     if not _is_store(database):
         return None
+    schema.check(database, what)
+    schema.check_extensions(database, what)
     return StoreFigures(*database.execute(_FIGURES).fetchone())
 
 

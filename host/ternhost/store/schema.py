@@ -66,8 +66,11 @@ def execute(database: sqlite3.Connection, statements: str) -> None:
         database.execute(statement)
 
 
-def check(database: sqlite3.Connection, path: Path) -> None:
-    """Raise StorageError if the file is not a store of tern, or is one of another version."""
+def check(database: sqlite3.Connection, path: Path | str) -> None:
+    """Raise StorageError if the file is not a store of tern, or is one of another version.
+
+    path: the name of the file for messages.
+    """
     application_id = database.execute("PRAGMA application_id").fetchone()[0]
     if application_id != APPLICATION_ID:
         raise StorageError(f"{path} is not a store of tern", hint="name another file")
@@ -76,7 +79,7 @@ def check(database: sqlite3.Connection, path: Path) -> None:
         raise _other_version(path, package="tern", what="schema", there=version, here=VERSION)
 
 
-def check_extensions(database: sqlite3.Connection, path: Path) -> None:
+def check_extensions(database: sqlite3.Connection, path: Path | str) -> None:
     """Raise StorageError if the store has tables of an extension that cannot read them.
 
     Such an extension is not installed, or is installed in another version.
@@ -94,7 +97,9 @@ def check_extensions(database: sqlite3.Connection, path: Path) -> None:
             )
 
 
-def _other_version(path: Path, package: str, what: str, there: int, here: int) -> StorageError:
+def _other_version(
+    path: Path | str, package: str, what: str, there: int, here: int
+) -> StorageError:
     """Return the error for a store of another version.
 
     package: what made the store. what: what has the version. there, here: the versions of the store
