@@ -93,6 +93,22 @@ def require_one_name(path: Path) -> None:
         raise StorageError(text, hint=hint)
 
 
+def _is_standard_input(path: Path) -> bool:
+    """Return whether a path is where this process reads what a user types."""
+    return os.isatty(0) and os.path.samestat(path.stat(), os.fstat(0))
+
+
+def read_whole(path: Path) -> bytes:
+    """Return the content of a file that a user names.
+
+    A device such as /dev/zero has no end, so that reading it would fill the memory. Raises
+    UsageError for a device, OSError for what cannot be read, and ValueError for what is no path.
+    """
+    if stat.S_ISCHR(path.stat().st_mode) and not _is_standard_input(path):
+        raise UsageError(f"{path} is a device, and no file", hint="name a file")
+    return path.read_bytes()
+
+
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     """Write or replace a file atomically; when this returns, all of it is on the disk.
 

@@ -16,7 +16,8 @@ def measured(kind, folder):
     chosen = choice.parse(f"csv:{path}{kind.settings}")
     trace = chosen.open().read()
     active_low = chosen.settings.get("active_low", False)
-    return energy.measure(trace, 1, "x", active_low=active_low)
+    reports = chosen.settings.get("reports", 1)
+    return energy.measure(trace, reports, "x", active_low=active_low)
 
 
 def named(kinds):

@@ -334,6 +334,7 @@ _wrong(
     "limit",
 )
 _wrong("a missing file of expectations", _board(f"expect: {HERE}pico.yaml"), "pico.yaml")
+_wrong("a file with too long a name", _board(f"expect: {HERE}{300 * 'x'}"), "expect")
 _wrong("a folder of expectations", _board(f"expect: {HERE}."), "expect")
 _wrong(
     "a wrong file of expectations",

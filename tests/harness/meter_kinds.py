@@ -185,6 +185,29 @@ for _current in [
 kind("a power of ten as a unit", titled("t/ms", "I / 10^-3 A"), refused="current=")
 for _current in ["Current x10 (mA)", "Current*10 [mA]", "10 x Current (mA)", "Current/10 (mA)"]:
     kind(f"title {_current}", titled("t/ms", _current), refused="current=")
+for _current in ["Current 1e-3 (A)", "I 10^-3 (A)", "Current (mA) e-1", "-Current (mA)"]:
+    kind(f"title {_current}", titled("t/ms", _current), refused="current=")
+for _current in [
+    "Imax (mA)",
+    "Irms/mA",
+    "Ipk [mA]",
+    "ISET_mA",
+    "Ilim (mA)",
+    "currentmax_ma",
+    "Strombegrenzung (mA)",
+    "Maximalstrom (mA)",
+    "Grenzwert (mA)",
+    "Corriente máx (mA)",
+    "最大电流(mA)",
+    "电流限制(mA)",
+    "I² (mA)",
+    "Δ I (mA)",
+    "Current change (mA)",
+    "AC current (mA)",
+    "median current (mA)",
+]:
+    kind(f"the only current is {_current}", titled("t/ms", _current), refused="current=")
+kind("Chinese titles", titled("时间(ms)", "电流（mA）"))
 kind("a logarithm of a current", titled("t/ms", "log I (mA)"), refused="current=")
 kind("a current that charges a battery", titled("t/ms", "Charge current (mA)"), refused="current=")
 kind("a current in volts", titled("t/ms", "I (V)"), refused="current=")
@@ -308,6 +331,11 @@ kind(
         "time_s,current_a,voltage_v,marker", [SECONDS, AMPERES, FIVE, MARKER], samples=SAMPLES[:1]
     ),
     refused="export",
+)
+kind(
+    "hours for seconds",
+    titled("t [h]", "current_ma", (SECONDS, MILLIAMPERES)),
+    refused="--anyway",
 )
 kind(
     "a delta of time", titled("dt_ms", "current_ma", (always("0.2"), MILLIAMPERES)), refused="time="
@@ -641,6 +669,27 @@ kind(
 )
 kind("PyMonsoon with a rate", _PYMONSOON, settings=",current=Main(mA),marker=Aux(mA),rate=5000")
 
+# Exports of oscilloscopes, whose marker is in volts
+
+
+def _shown_level(sample):
+    return "3.3" if sample.marker else "0.0"
+
+
+_SCOPE = written("Time(s),CH1(V),CH2(V)", [SECONDS, AMPERES, _shown_level])
+kind("an oscilloscope", _SCOPE, settings=",volts=5", refused="current")
+kind(
+    "an oscilloscope with a probe of currents",
+    _SCOPE,
+    settings=",volts=5,current=CH1(V) in A,marker=CH2(V)",
+)
+_TWO_ROWS = written(
+    "Time,Channel A,Channel B\n(ms),(mA),(V)\n", [MILLISECONDS, MILLIAMPERES, _shown_level]
+)
+kind("two rows of titles", _TWO_ROWS, settings=",volts=5,marker=Channel B")
+kind("the marker is no supply", _TWO_ROWS, settings=",marker=Channel B", refused="volts=")
+
+
 # Currents that no board draws
 
 kind(
@@ -680,3 +729,9 @@ kind(
     written("time_s,current_ua,voltage_v,marker", [SECONDS, MILLIAMPERES, always("5000"), MARKER]),
     refused="--anyway",
 )
+kind(
+    "a supply that is often away",
+    titled("t/ms", "I/mA").replace(",5,", ",0,", 400),
+    refused="--anyway",
+)
+kind("more reports than a window has room for", _SI, settings=",reports=10000", refused="reports=")

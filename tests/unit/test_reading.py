@@ -1,5 +1,6 @@
 """The reader of tables: every kind of file that people have, and what it says about wrong ones."""
 
+import os
 import random
 import re
 import time
@@ -12,6 +13,7 @@ from harness.table_kinds import KINDS
 from tern.fixed import ONE
 from ternhost.datasets import frames, own, reading
 from ternhost.errors import UsageError
+from terntools.boards import firmware, program
 
 
 @pytest.fixture
@@ -518,3 +520,11 @@ def faults_in_cells(table):
 
 def test_a_text_among_numbers_may_be_the_name_of_a_device(refusal):
     assert "--by" in refusal("owner,x\nowner0,1\nowner1,2\n", "owner").hint
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such devices")
+@pytest.mark.parametrize("read_file", [reading.read, firmware.read_firmware, program.read_file])
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_no_file_and_is_not_read_for_ever(read_file, device):
+    with pytest.raises(UsageError, match="device"):
+        read_file(device)

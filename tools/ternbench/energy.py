@@ -15,6 +15,7 @@ MIN_WINDOWS = 5
 MAX_WATTS = 20.0  # more than a board with a microcontroller draws
 MIN_WATTS = 1e-6  # less than a board draws that makes reports
 MIN_VOLTS, MAX_VOLTS = 0.5, 60.0  # of the supply of a board
+MIN_SECONDS, MAX_SECONDS = 1e-5, 60.0  # that a board can need for a report
 
 _ANYWAY = "check columns and units, or the meter's settings; --anyway accepts it"
 _LEAST_SHARE = 1e-3  # of the energy in a window that a report costs beyond idling
@@ -101,6 +102,7 @@ def measure(
     mean_watts = traces.mean_watts(trace)
     if not anyway:
         _require_usual_power(mean_watts, gross_joules / seconds)
+        _require_usual_time(seconds / reports_per_window)
     return ReportEnergy(
         gross=gross_joules / reports_per_window * 1e6,
         net=net_joules / reports_per_window * 1e6,
@@ -153,6 +155,18 @@ def _require_usual_supply(trace: Trace) -> None:
     if not MIN_VOLTS <= volts <= MAX_VOLTS:
         text = f"the supply is {volts:.4g} V, and boards have {MIN_VOLTS:g} to {MAX_VOLTS:g} V"
         raise TernError(text, _ANYWAY)
+    is_usual = (trace.volts >= MIN_VOLTS) & (trace.volts <= MAX_VOLTS)
+    others = int(np.count_nonzero(~is_usual))
+    if others > traces.MAX_LOST * len(trace.volts):
+        text = f"the supply is below {MIN_VOLTS:g} V or above {MAX_VOLTS:g} V in {others:,} samples"
+        raise TernError(text, _ANYWAY)
+
+
+def _require_usual_time(seconds: float) -> None:
+    """Raise TernError for a time that no board needs for a report."""
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        text = f"a report seems to take {seconds:.4g} s, which no board needs"
+        raise TernError(text, f"check the unit of the times, and reports=N; {_ANYWAY}")
 
 
 def _require_usual_power(mean_watts: float, busy_watts: float) -> None:

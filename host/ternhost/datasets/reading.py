@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ternhost import files
 from ternhost.datasets import table_text
 from ternhost.datasets.number_style import NOT_FINITE, Floats, NumberStyle, style_of, styles_of
 from ternhost.datasets.table_rows import MISSING, content_of
@@ -180,7 +181,7 @@ def read(path: str | Path, header: bool | None = None, names: Collection[str] = 
     """
     file = Path(path)
     try:
-        data = file.read_bytes()
+        data = files.read_whole(file)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:  # a name that no file can have

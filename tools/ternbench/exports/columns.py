@@ -47,11 +47,13 @@ class Titles:
         table: RawTable,
         known: Mapping[str, Title] | None = None,
         decimal: str | None = None,
+        claimed: Mapping[str, str] | None = None,
     ) -> None:
         """Read the titles, and a row of units below them if there is one.
 
         known: what the titles of a maker's program mean, by title. decimal: the decimal mark that the
-        user names, a key of DECIMAL_MARKS.
+        user names, a key of DECIMAL_MARKS. claimed: the columns that the user names, by
+        their quantities. They hold nothing else: the marker is no supply, although it may be in volts.
         """
         self._is_mark_stated = decimal is not None
         if decimal is not None:
@@ -67,6 +69,12 @@ class Titles:
             if titles.are_channels(name, table.columns):
                 title = replace(title, unit=None, unclear=name[-1:])
             self._titles.append((known or {}).get(name, title))
+        self._claimed: dict[str, str] = {}
+        for quantity, value in (claimed or {}).items():
+            match = _UNIT_AFTER.fullmatch(value)
+            found = self._find(value) or (self._find(match[1]) if match else None)
+            if found is not None:
+                self._claimed[found.name] = quantity
 
     def at_rows(self, rows: Sequence[int]) -> "Titles":
         """Return the same titles over some rows of the table only."""
@@ -87,10 +95,14 @@ class Titles:
         return self._find(name) is not None or name in self.inputs()
 
     def of(self, quantity: str) -> list[Title]:
-        """Return the titles of the columns that hold a quantity, without limits and the like."""
-        return [
+        """Return the titles of the columns that hold a quantity, without limits and the like.
+
+        A column that the user names for another quantity does not hold this one.
+        """
+        titles = [
             title for title in self._titles if title.quantity == quantity and not title.is_other
         ]
+        return [title for title in titles if self._claimed.get(title.name, quantity) == quantity]
 
     def named(self, quantity: str, value: str) -> Column:
         """Return the column that the user names for a quantity, as in current="Strom in mA".

@@ -59,7 +59,7 @@ class _Reader:
     """
 
     def __init__(self, table: RawTable, path: Path, export: Export, choices: Choices) -> None:
-        self._titles = Titles(table, export.titles, choices.decimal)
+        self._titles = Titles(table, export.titles, choices.decimal, _claimed(choices))
         self._table = self._titles.table
         self._path = path
         self._export = export
@@ -267,6 +267,12 @@ class _Reader:
                 f"the first in {self._table.place} {line}"
             )
             raise UsageError(text, hint="export all columns with a number in each sample")
+
+
+def _claimed(choices: Choices) -> dict[str, str]:
+    """Return the columns that the user names, by what they are named for."""
+    named = {quantity: getattr(choices, quantity) for quantity in (TIME, CURRENT, POWER, MARKER)}
+    return {quantity: value for quantity, value in named.items() if value is not None}
 
 
 def _require_volts(table: RawTable, volts: Floats) -> None:

@@ -25,17 +25,39 @@ _WORDS = {
 # A column whose title has one of these words is not what the board draws: it is a setting, an
 # extreme, a sum, or a voltage elsewhere. Users can still name it.
 _WORDS_OF_OTHERS = (
-    "limit set setpoint target max maximum min minimum peak rms std stdev stddev deviation sigma "
+    "limit lim set setpoint target max maximum min minimum peak pk pp rms std stdev stddev deviation "
+    "sigma high hi low lo ac ocp change increment previous prev next median div "
     "range offset error err uncertainty compliance threshold thresh shunt sense lsb raw adc count "
     "counts code ref reference noise cumulative accumulated integral delta dt di diff interval step "
     "period duration energy charge capacity resistance temperature temp frequency factor index gain "
-    "status log ln db dbm squared square normalised normalized norm"
+    "status log ln db dbm squared square normalised normalized norm "
+    "maximal minimal spitze spitzen effektiv effektivwert soll sollwert grenze grenz grenzwert "
+    "begrenzung máx mín máximo máxima mínimo mínima massimo massima minimo minima "
+    "limite límite"
 )
+# The same in Chinese and Japanese, whose words have no blanks between them.
+_SIGNS_OF_OTHERS = [
+    "最大",
+    "最小",
+    "峰值",
+    "有效",
+    "限制",
+    "限流",
+    "制限",
+    "设定",
+    "設定",
+    "目标",
+    "目標",
+]
+# A power or a change of a quantity instead of the quantity itself.
+_POWERS_AND_CHANGES = re.compile(r"\b[IVUP][\u00b2\u00b3]|[\u0394\u2206]")
 _WORDS_OF_AVERAGES = "avg average mean dc value inst instantaneous moyenne mittel"
 _REMARKS_ON_TIMES = "utc gmt local iso iso8601 abs absolute rel relative"
 
 _QUANTITY_OF_WORD = {word: quantity for quantity, words in _WORDS.items() for word in words.split()}
 _OTHER_WORDS = frozenset(_WORDS_OF_OTHERS.split())
+# Those that other words may be joined to.
+_LONG_WORDS = [word for word in _QUANTITY_OF_WORD if len(word) > 3]
 _AVERAGES = frozenset(_WORDS_OF_AVERAGES.split())
 # What stands in brackets beside a quantity and is no unit.
 _REMARKS = _AVERAGES | _OTHER_WORDS | set(_QUANTITY_OF_WORD) | set(_REMARKS_ON_TIMES.split())
@@ -53,7 +75,9 @@ _INPUTS = re.compile(r"\bD(\d+)\s*(?:[-_:\u2013]|\.\.\.?|to)\s*D?(\d+)\b", re.I)
 
 _BRACKETS = re.compile(r"[(\[{<]([^()\[\]{}<>]*)[)\]}>]")
 # A factor beside the quantity, as in "Current x10 (mA)".
-_FACTOR = re.compile(r"[x\u00d7*\u00b7/^]\s*\d|\d\s*[\u00d7*%]|(?<!\w)\d+\s*x", re.I)
+_FACTOR = re.compile(
+    r"[x\u00d7*\u00b7/^]\s*\d|\d\s*[\u00d7*%]|(?<!\w)\d+\s*x|\b\d*e[-+]?\d|\d\^|^\s*[-\u2212]", re.I
+)
 _AFTER_MARK = re.compile(r"^(.*?)(?:\s+in\s+|\s*[/,;:]\s*)(\S.*)$")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -108,8 +132,26 @@ def parse(name: str, unit_below: str = "") -> Title:
     elif unit is not None and quantity != unit.quantity:
         unclear = unit.symbol
         unit = None
-    is_other = not _OTHER_WORDS.isdisjoint(words)
+    is_other = _is_other(name, words)
     return Title(name, quantity, unit, unclear, is_other)
+
+
+def _is_other(name: str, words: Sequence[str]) -> bool:
+    """Return whether a title is that of a limit, an extreme and the like.
+
+    Its words may be joined to the quantity, as in Imax, currentmax and Strombegrenzung.
+    """
+    if _POWERS_AND_CHANGES.search(name) or any(sign in name for sign in _SIGNS_OF_OTHERS):
+        return True
+    for word in words:
+        if word in _OTHER_WORDS or (word[1:] in _OTHER_WORDS and word[0] in "ivup"):
+            return True
+        for quantity in _LONG_WORDS:
+            if word.removeprefix(quantity) in _OTHER_WORDS:
+                return True
+            if word.removesuffix(quantity) in _OTHER_WORDS:
+                return True
+    return False
 
 
 def are_channels(name: str, names: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ternhost import files
 from ternhost.errors import UsageError
 from ternhost.reach.ports import names
 from terntools.boards import esp32, uf2
@@ -36,7 +37,7 @@ def read_firmware(path: str | Path) -> Firmware:
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
+        data = files.read_whole(path)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", hint="get a firmware file first"

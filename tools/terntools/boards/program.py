@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tern.update import MAIN
+from ternhost import files
 from ternhost.command import warn
 from ternhost.datasets.schema import Schema
 from ternhost.errors import TernError, UsageError
@@ -51,7 +52,7 @@ class Program:
 def read_file(path: str | Path) -> bytes:
     """Return the content of a user's file. Raises UsageError if it cannot be read."""
     try:
-        return Path(path).read_bytes()
+        return files.read_whole(Path(path))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
