@@ -183,6 +183,13 @@ def test_a_store_is_saved_while_a_host_writes_to_it(directory, tmp_path):
             assert all(round_.cohorts for round_ in store.rounds())
 
 
+@pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"])
+def test_a_store_on_a_full_disk_is_not_called_damaged(tmp_path, name):
+    error = sqlite3.OperationalError("the disk")
+    error.sqlite_errorname = name
+    assert "damaged" not in stores._unreadable(tmp_path, error).message
+
+
 def test_the_store_of_a_broker_is_restored_even_if_a_link_leads_to_it_too(tmp_path):
     """Otherwise the restored broker would use the store of the original, which is not prepared."""
     broker = tmp_path / "broker"

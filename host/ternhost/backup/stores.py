@@ -39,10 +39,7 @@ def copy(source: Path, target: Path) -> StoreFigures | None:
             database.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")  # the copy is one file, without a log
     except sqlite3.Error as error:
-        if _is_locked(error):
-            raise _unreadable(source, error) from error
-        hint = "if the file is damaged, only an earlier backup helps"
-        raise StorageError(f"{source} cannot be copied: {error}", hint) from error
+        raise _unreadable(source, error) from error
     copied = check(target, what=source)
     if copied != figures:
         raise StorageError(f"the copy of {source} has {copied}, not {figures}", "try it again")
@@ -118,16 +115,16 @@ def _is_store(database: sqlite3.Connection) -> bool:
     return bool(application == schema.APPLICATION_ID)
 
 
-def _is_locked(error: sqlite3.Error) -> bool:
-    """Return whether another program has the database for itself."""
-    return getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
-
-
 def _unreadable(what: Path | str, error: sqlite3.Error) -> StorageError:
-    """Return the error for a database that SQLite cannot read."""
-    if _is_locked(error):
+    """Return the error for a database that SQLite cannot read, or cannot copy."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_BUSY"):
         hint = "save it again when that has ended"
         return StorageError(f"{what} is used by another program alone", hint)
+    is_of_disk = name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
+    if is_of_disk:
+        hint = "see whether a disk is full, and who may read and write there, then try it again"
+        return StorageError(f"{what} cannot be read or copied: {error}", hint)
     return _damaged(what, str(error))
 
 
