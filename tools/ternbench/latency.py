@@ -390,13 +390,7 @@ def measure(
         steps.say("booting once more: the figures must be the same")
         with steps.starting(subject(fleet_name)) as device:
             second_boot = main_figures(Bench(device, steps), case, mechanisms)
-        if result["unit"] == MICROSECONDS:
-            first_boot = {name: result[name] for name in second_boot}
-            result["identical_runs"] = first_boot == second_boot
-        else:
-            name = f"{INSTRUCTIONS}_per_report"
-            ratio = second_boot[name]["median"] / result[name]["median"]
-            result["runs_differ_by"] = abs(ratio - 1)
+        result |= _difference(result, second_boot)
 
     result["mpy_bytes"] = sum(map(len, library.values()))
     result["method"] = {
@@ -407,6 +401,16 @@ def measure(
         "main_iterations": MAIN_ITERATIONS,
     }
     return result
+
+
+def _difference(first_boot: Mapping[str, Any], second_boot: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how far the main figures of two boots differ, in one of two entries; see `measure`."""
+    if first_boot["unit"] == MICROSECONDS:
+        first_figures = {name: first_boot[name] for name in second_boot}
+        return {"identical_runs": first_figures == second_boot}
+    name = f"{INSTRUCTIONS}_per_report"
+    ratio = second_boot[name]["median"] / first_boot[name]["median"]
+    return {"runs_differ_by": abs(ratio - 1)}
 
 
 def planned_work(device: Subject, case: Case, mechanisms: Sequence[str], boots_twice: bool) -> Work:

@@ -13,13 +13,12 @@ from ternhost.backup.working import working_directory
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.broker import configuration, sites
-from ternhost.reach.broker.access import HOST, OBSERVER, Access
+from ternhost.reach.broker.access import FLEET, HOST, OBSERVER, Access
 from ternhost.run.directory import RunFiles
 from ternhost.store import restored, round_numbers, schema, store_file
 from ternhost.store.store import Store
 
 _AFTERWARDS = "then restore it again"
-_MQTT = "mqtt:"  # how the name of a fleet on a broker begins
 
 
 @dataclass(frozen=True)
@@ -131,8 +130,8 @@ def _prepare(store_path: Path, manifest: Manifest, directory: Path, now: float) 
         for run in store.runs():
             asked = dict(run.asked)
             asked["directory"] = str(_run_directory(manifest, run.name, directory))
-            if asked.get("fleet") == _MQTT + manifest.directory:
-                asked["fleet"] = f"{_MQTT}{directory}"
+            if asked.get("fleet") == FLEET + manifest.directory:
+                asked["fleet"] = f"{FLEET}{directory}"
             store.save_run(run.name, asked=asked)
     return next_round
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.errors import TernError
-from ternhost.reach.broker.access import OBSERVER, Access
+from ternhost.reach.broker.access import FLEET, OBSERVER, Access
 from ternhost.store.boards import BoardRow, hello_fields
 from ternhost.store.snapshot import Snapshot
-
-_BROKER = "mqtt:"  # how the name of a fleet on a broker begins; the broker's directory follows
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,8 @@ def access_of(snapshot: Snapshot) -> Access | None:
     """
     store = Path(snapshot.store)
     directories = [store.parent]
-    if snapshot.run is not None and snapshot.run.fleet.startswith(_BROKER):
-        directories.append(Path(snapshot.run.fleet.removeprefix(_BROKER)))
+    if snapshot.run is not None and snapshot.run.fleet.startswith(FLEET):
+        directories.append(Path(snapshot.run.fleet.removeprefix(FLEET)))
     for directory in directories:
         with suppress(TernError, OSError):  # it is no broker's, or one of an earlier version
             access = Access.load(directory / OBSERVER)

@@ -572,9 +572,7 @@ def run_deploy(
         "bytes": changes.size,
     }
     if program is not None:
-        _require_running(program, port, output)
-        if _has_ended(program, port, slot):
-            _require_running(program, port, _output_at_start(port))
+        _require_started(program, port, slot, output)
         summary["modules"] = list(program.modules)
         summary["missing"] = list(program.missing)
     else:
@@ -583,6 +581,16 @@ def run_deploy(
         summary["clients"] = hello.clients
         summary["heap_free"] = hello.heap
     return summary
+
+
+def _require_started(program: Program, port: str, slot: float, output: str) -> None:
+    """Raise TernError if a program was started and stopped by an exception.
+
+    slot: that of the board, in seconds. output: what the program has printed so far.
+    """
+    _require_running(program, port, output)
+    if _has_ended(program, port, slot):
+        _require_running(program, port, _output_at_start(port))
 
 
 def _has_ended(program: Program, port: str, slot: float) -> bool:

@@ -181,18 +181,27 @@ def download(
     apt_command = ["apt-get", *_apt_options(state)]
     shell.run(*apt_command, "update")
     if binaries and dependencies:
-        # As for a system on which nothing is installed yet.
-        status = state / "status"
-        status.touch()
-        apt_command_for_all = [*apt_command, f"--option=Dir::State::Status={status}"]
-        options = ("--download-only", "--yes", "--no-install-recommends")
-        shell.run(*apt_command_for_all, "install", *options, *binaries)
-        for package in (state / "cache" / "archives").glob("*.deb"):
-            package.rename(folder / package.name)
+        _download_with_dependencies(binaries, folder, shell, state)
     elif binaries:
         shell.run(*apt_command, "download", *binaries, cwd=folder)
     if sources:
         shell.run(*apt_command, "source", "--download-only", *sources, cwd=folder)
+
+
+def _download_with_dependencies(
+    binaries: Sequence[str], folder: Path, shell: Shell, state: Path
+) -> None:
+    """Download binary packages and all that they depend on, as if nothing were installed yet.
+
+    state: the folder with apt's own state. The other parameters are those of `download`.
+    """
+    status = state / "status"
+    status.touch()
+    options = [*_apt_options(state), f"--option=Dir::State::Status={status}"]
+    options += ["--download-only", "--yes", "--no-install-recommends"]
+    shell.run("apt-get", "install", *options, *binaries)
+    for package in (state / "cache" / "archives").glob("*.deb"):
+        package.rename(folder / package.name)
 
 
 def _apt_options(state: Path) -> list[str]:

@@ -33,7 +33,14 @@ def add_parser(subparsers: Any) -> None:
     actions = add_group(
         subparsers, "emulator", "build, list and run emulated boards", "tern emulator build"
     )
+    _add_build(actions)
+    _add_run(actions)
+    summary = "list the builds and the MicroPython interpreters that tern finds and uses"
+    add_command(actions, "info", summary, "tern emulator info --json", _info)
 
+
+def _add_build(actions: Any) -> None:
+    """Add `tern emulator build` to the actions."""
     summary = "build the emulated device or an emulated board, if it is not there yet"
     example = "tern emulator build\ntern emulator build device,pico,esp32 --json"
     build = add_command(actions, "build", summary, example, _build)
@@ -44,6 +51,9 @@ def add_parser(subparsers: Any) -> None:
     )
     build.add_argument("what", nargs="?", metavar="WHAT[,WHAT...]", default="device", help=text)
 
+
+def _add_run(actions: Any) -> None:
+    """Add `tern emulator run` to the actions."""
     example = """tern emulator build pico
         tern emulator run --flash pico.bin
         tern emulator run --name desk
@@ -73,9 +83,6 @@ def add_parser(subparsers: Any) -> None:
     add_option(run, "--volume DIR", text, type=Path)
     text = "leave a new flash empty: a Pico's boot loader waits for a firmware, which is provided"
     add_option(run, "--blank", text)
-
-    summary = "list the builds and the MicroPython interpreters that tern finds and uses"
-    add_command(actions, "info", summary, "tern emulator info --json", _info)
 
 
 def _build(args: argparse.Namespace) -> int:

@@ -131,21 +131,19 @@ def _run(args: argparse.Namespace) -> int:
 
     session = Session(args.sessions)
     commit = commits.current()
-    without_commit = []  # a line that says so
+    without_commit = ""  # a line that says so
     if expects_figures and commit.why_none:
-        without_commit = [
-            f"the figures are kept with a date and without a commit: {commit.why_none}"
-        ]
+        without_commit = f"the figures are kept with a date and without a commit: {commit.why_none}"
     with SessionProgress(session) as progress:
-        for line in without_commit:
-            progress.say(line)
+        if without_commit:
+            progress.say(without_commit)
         plan = Plan(args.hardware_map, session.directory, tests, TIMEOUT)
         results = run(plan, args.boards, progress)
 
     records_by_board = _append_figures(history, results, commit.name)
     missed = _missed(history, records_by_board)
     report = session.directory / "report.html"
-    lines = [*_lines(results, records_by_board), *missed, *without_commit, f"report: {report}"]
+    lines = [*_lines(results, records_by_board), *missed, without_commit, f"report: {report}"]
     printed = {
         "directory": str(session.directory),
         "boards": [_about(result, records_by_board[result.board.id]) for result in results],
@@ -153,7 +151,7 @@ def _run(args: argparse.Namespace) -> int:
         "commit": None if commit.why_none else commit.name,
         "why_no_commit": commit.why_none or None,
     }
-    print_result(printed, "\n".join(lines), args.json)
+    print_result(printed, "\n".join(filter(None, lines)), args.json)
     return worst(results)
 
 

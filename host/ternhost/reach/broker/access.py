@@ -22,6 +22,7 @@ OBSERVER = "watch.json"  # like host.json, for observers, who may only see which
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 HOST_USER = "tern-host"  # the name with which the host logs in
+FLEET = "mqtt:"  # how the name of a fleet on a broker begins; the broker's directory follows
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
 
 _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
