@@ -1,5 +1,6 @@
 """`tern backup`: what belongs into a backup, and archives that were cut, changed or made up."""
 
+import errno
 import io
 import json
 import shutil
@@ -374,6 +375,16 @@ def test_a_backup_with_a_changed_byte_is_refused(backup, new):
         assert_refused(backup, new)
 
 
+def test_an_error_of_the_new_disk_does_not_blame_the_backup(backup, new, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive.os, "fsync", full)
+    error = assert_refused(backup, new, StorageError)
+    assert str(backup) not in error.message
+    assert "make room" in error.hint
+
+
 def test_a_backup_whose_manifest_says_something_else_is_refused(backup, new):
     """Such as when it was made, or which directory it has."""
     content = backup.read_bytes()
@@ -472,6 +483,25 @@ def test_a_member_that_the_manifest_does_not_list_is_refused(tmp_path, new, name
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
 def test_a_link_in_a_backup_is_refused(tmp_path, new, kind):
     made_up(tmp_path / "b", manifest_of({"a": b""}), {"a": kind})
+    assert_refused(tmp_path / "b", new, StorageError)
+
+
+def test_a_sparse_file_in_a_backup_is_refused(tmp_path, new):
+    """It would fill the disk, however small the archive is."""
+    size = 1 << 40
+    described = {"a": manifest.SavedFile(size, "0" * 64, 0o600)}
+    text = manifest.Manifest(1.0, "0.1.0", 12, "/x", described, {}).encode()
+    no_data = b"0\n".ljust(tarfile.BLOCKSIZE, b"\0")  # a map without entries
+    headers = {"major": "1", "minor": "0", "name": "a", "realsize": str(size)}
+    with tarfile.open(tmp_path / "b", "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in [(manifest.NAME, text), ("a", no_data)]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            if content is no_data:
+                member.pax_headers = {f"GNU.sparse.{key}": value for key, value in headers.items()}
+            tar.addfile(member, io.BytesIO(content))
+    with tarfile.open(tmp_path / "b") as tar:
+        assert tar.getmember("a").issparse()
     assert_refused(tmp_path / "b", new, StorageError)
 
 

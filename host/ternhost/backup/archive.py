@@ -119,7 +119,9 @@ def _members(
     while (member := archive.next()) is not None:
         name = member.name
         expected = manifest.files.get(name)
-        if expected is None or name in seen or not member.isreg() or member.size != expected.size:
+        # A sparse file may be far larger than its archive, and tern makes none.
+        is_plain = member.isreg() and not member.issparse()
+        if expected is None or name in seen or not is_plain or member.size != expected.size:
             raise StorageError(f"{path} has a file that it does not list: {name!r}", hint=_HINT)
         seen.add(name)
         file = archive.extractfile(member)
@@ -148,11 +150,17 @@ def extract(path: Path, directory: Path) -> Manifest:
     with opened(path) as (manifest, members):
         for name, content in members:
             target = directory / name
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(target, "xb", opener=private) as file:
-                for piece in content:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(target, 0o600 | manifest.files[name].mode & _KEPT_MODE)
+            with storage_errors(what=directory.parent, afterwards="then restore it again"):
+                _write_file(target, content, manifest.files[name].mode)
     return manifest
+
+
+def _write_file(target: Path, content: Iterator[bytes], mode: int) -> None:
+    """Write a new file. content: in pieces, which are read. mode: that the file had. Raises OSError."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(target, "xb", opener=private) as file:
+        for piece in content:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(target, 0o600 | mode & _KEPT_MODE)
