@@ -1,15 +1,15 @@
 """A Mosquitto whose database is damaged starts without it, and keeps the file."""
 
-import asyncio
 import random
+from contextlib import closing
 
 import pytest
+from harness.raw_client import RawClient
 
+from tern.links import mqtt
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker import mosquitto as mosquittos
-from ternhost.reach.broker.access import HOST, Access
-from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto_files import DAMAGED, DATABASE
 
 RETAINED = b"what the broker keeps" * 20
@@ -19,19 +19,15 @@ RETAINED = b"what the broker keeps" * 20
 def directory(tmp_path):
     """The directory of a broker that has kept a message, and does not run."""
     configuration.configure(tmp_path, port=mosquittos.free_port())
-    with mosquittos.Mosquitto(tmp_path):
-        asyncio.run(retain(tmp_path))
+    with mosquittos.Mosquitto(tmp_path) as broker:
+        retain(broker.access)
     assert RETAINED in (tmp_path / DATABASE).read_bytes()
     return tmp_path
 
 
-async def retain(directory):
-    link = MqttLink(Access.load(directory / HOST))
-    await link.connect()
-    await link.subscribed.wait()
-    link.announce(RETAINED)
-    await asyncio.sleep(0.3)
-    await link.close()
+def retain(access):
+    with closing(RawClient(access, access.user, access.password)) as host:
+        host.publish(mqtt.ROUND % access.prefix, RETAINED, retain=True)
 
 
 def cut_in(parts):

@@ -96,9 +96,7 @@ def remove_command(unit: Unit) -> str:
 def _run(*command: str) -> None:
     """Run a program. Raises UsageError with what it has printed, if it fails."""
     try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=_environment()
-        )
+        ended = _ended(*command)
     except OSError as error:
         raise UsageError(f"{command[0]}: {error.strerror}", hint=f"install {command[0]}") from error
     if ended.returncode != 0:
@@ -110,14 +108,14 @@ def _run(*command: str) -> None:
 def _output(*command: str) -> str:
     """Return what a program prints; "" if it cannot be run."""
     try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=_environment()
-        )
+        return _ended(*command).stdout
     except OSError:
         return ""
-    return ended.stdout
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of programs, in which they are found and page nothing."""
-    return {**os.environ, "PATH": _SEARCH_PATH, "SYSTEMD_PAGER": "", "LC_ALL": "C.UTF-8"}
+def _ended(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, which pages nothing, until it ends. Raises OSError if it cannot be run."""
+    environment = {**os.environ, "PATH": _SEARCH_PATH, "SYSTEMD_PAGER": "", "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", env=environment
+    )
