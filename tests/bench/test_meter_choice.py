@@ -51,3 +51,11 @@ def test_a_port_may_have_colons():
 def test_a_meter_that_does_not_exist_is_refused(text):
     with pytest.raises(UsageError):
         choice.parse(text)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("export.csv", "csv"), ("recording.jls", "jls")])
+def test_a_file_without_its_kind_is_told_how_to_be_written(here, name, kind):
+    (here / name).touch()
+    with pytest.raises(UsageError) as raised:
+        choice.parse(f"{name},volts=5")
+    assert f"--meter {kind}:{name},volts=5" in raised.value.hint

@@ -264,7 +264,7 @@ def algorithm_chosen_for(named, **how):
     ("named", "algorithm", "reason"),
     [
         ({}, "direct", "public rows are known"),
-        ({"group": 500}, "fedsgd", "--group is an option of it"),
+        ({"group": 500}, "fedsgd", "--group is an option of this algorithm"),
         ({"data": "diabetes"}, "fedsgd", "two classes"),
         ({"data": "devices:9"}, "fedsgd", "no public rows"),
         ({"unit": "record"}, "fedsum", ""),

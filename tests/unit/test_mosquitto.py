@@ -11,6 +11,7 @@ from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.broker_log import BrokerLog
 from ternhost.reach.broker.mosquitto_files import LOG, PID
+from ternhost.reach.broker.mosquitto_lines import MosquittoLines
 
 
 @pytest.fixture
@@ -135,3 +136,31 @@ def test_boards_that_push_each_other_out_have_one_name(log, release):
     log.write(joined, *[TAKEOVERS[release], joined] * 3)
     assert log.shared == {"00000007"}
     assert set(log.connected) == {"00000007"}
+
+
+WITHOUT_LOGIN = [
+    "New connection from 127.0.0.1:59452 on port 8883.",
+    "Client <unknown> disconnected: Protocol error.",
+    "OpenSSL Error[0]: error:0A000126:SSL routines::unexpected eof while reading",
+    "Client connection from 127.0.0.1 failed: "
+    "error:0A000126:SSL routines::unexpected eof while reading.",
+]
+
+
+def lines_passed_on(directory, lines, caplog):
+    """What tern logs of these lines of Mosquitto."""
+    with MosquittoLines(directory) as passing:
+        (directory / LOG).write_text("".join(f"1796022134: {line}\n" for line in lines))
+        with caplog.at_level("INFO"):
+            passing.pass_on()
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("line", WITHOUT_LOGIN)
+def test_a_connection_that_ends_without_a_login_is_not_in_the_log_of_tern(line, tmp_path, caplog):
+    assert lines_passed_on(tmp_path, [line], caplog) == []
+
+
+def test_a_board_that_does_not_trust_the_certificate_is_in_the_log_of_tern(tmp_path, caplog):
+    (message,) = lines_passed_on(tmp_path, [TLS_FAILS], caplog)
+    assert "unknown ca" in message

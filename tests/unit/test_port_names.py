@@ -20,7 +20,8 @@ MODEM = port("/dev/ttyACM2", 0x1234, 0x5678, "X")
 
 
 @pytest.fixture
-def plugged(monkeypatch):
+def plugged(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # no emulated boards of the user
     return lambda *ports: monkeypatch.setattr(list_ports, "comports", lambda: list(ports))
 
 

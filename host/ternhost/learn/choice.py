@@ -14,8 +14,8 @@ from ternhost.options import flag, names_of, options_of
 from ternhost.privacy import projection
 
 _DIRECT, _FEDSGD = "direct", "fedsgd"
-_ONCE = "one answer of each device (tern train direct)"
-_ROUNDS = "many rounds (tern train fedsgd)"
+_ONCE = "tern asks each device once (tern train direct)"
+_ROUNDS = "tern asks in many rounds (tern train fedsgd)"
 _TWO_CLASSES = ": one answer about one record of each device is for two classes (--model logistic)"
 
 
@@ -77,10 +77,12 @@ def _direct_or_fedsgd(
     wants_direct = bool(only_direct)
 
     if only_fedsgd:
-        return Chosen(_FEDSGD, f"{_ROUNDS}: {flag(min(only_fedsgd))} is an option of it")
+        return Chosen(
+            _FEDSGD, f"{_ROUNDS}: {flag(min(only_fedsgd))} is an option of this algorithm"
+        )
     if not made and not wants_direct:
-        hint = "boards with the module projection can do with one answer: tern train direct"
-        return Chosen(_FEDSGD, f"{_ROUNDS}; {hint}")
+        hint = "if the boards have the module projection, you can ask each device only once instead"
+        return Chosen(_FEDSGD, f"{_ROUNDS}; {hint}: tern train direct")
 
     most_records = _most_records(named)  # of a device
     if most_records > 1:
@@ -90,10 +92,12 @@ def _direct_or_fedsgd(
     if obstacle is not None:
         return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
     if wants_direct:
-        return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of it")
+        return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of this algorithm")
     if most_records > 1:
-        return Chosen(_DIRECT, f"{_ONCE}: it tells of all its records, up to {most_records:,}")
-    return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
+        return Chosen(
+            _DIRECT, f"{_ONCE}: an answer is about all records of a device, up to {most_records:,}"
+        )
+    return Chosen(_DIRECT, f"{_ONCE}: the model is for two classes, and public rows are known")
 
 
 def _obstacle_to_means(named: Mapping[str, Any], wants_direct: bool) -> str | None:

@@ -187,6 +187,8 @@ class Titles:
         """Return the error of a table without a column of a quantity."""
         names = ", ".join(self.table.columns)
         text = f"{self.table.name} has no column of {quantity} among {names}"
+        if not self.table.has_header:
+            text = f"{self.table.name} has no titles; tern calls its columns {names}"
         hint = f"name it: {quantity}=COLUMN in {_EXAMPLES.get(quantity, 'UNIT')}"
         if quantity == MARKER:
             hint = "record the board's marker pin as a digital input, and name its column: marker=COLUMN"

@@ -47,6 +47,10 @@ def parse(text: str) -> MeterChoice:
     place that is missing or that the meter does not have.
     """
     name = text.partition(",")[0].partition(":")[0]
+    if Path(name).is_file() and name not in METERS:
+        kind = "jls" if Path(name).suffix.lower() == ".jls" else "csv"
+        problem = f"{name} is a file, and --meter needs the kind of the file before its name"
+        raise UsageError(problem, hint=f"write it as --meter {kind}:{text}")
     meter = METERS.named(name)
     options = {_word(option): option for option in meter.settings}
 
@@ -65,7 +69,7 @@ def parse(text: str) -> MeterChoice:
     place = rest.removeprefix(name).removeprefix(":")
     if "," in rest and not Path(place).exists():
         word = rest.rpartition(",")[2].partition("=")[0]
-        hint = f"it has {_words(meter)}; put a value that has a comma in quotes"
+        hint = f"it has {_words(meter)}; put a value that has a comma in quotes, and write 3.3 for a number"
         raise UsageError(f"--meter {name} has no setting {word!r}", hint)
 
     if meter.place and not place:

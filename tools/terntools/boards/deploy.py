@@ -33,6 +33,7 @@ UPDATE = "update"  # the module whose boards have a loader
 FIRST_SECONDS = 3.0  # of a program, in which it shows whether it starts
 HELLO_WAIT = 20.0  # seconds until a board that was started says hello, if it has no slot
 _SECONDS_TO_ANSWER = 10.0  # in which a user's program that was started says hello, if it does
+_TESTING = "testing the library on the board"
 _SECONDS_TO_FAIL = 10.0  # in which a program that does not answer shows an exception
 # A program that imports one of these modules answers the host.
 _SERVING = {"tern.app", "tern.supervisor"}
@@ -550,36 +551,43 @@ def run_deploy(
     TernError for a program that stops as soon as it is started.
     """
     output = ""  # of the user's program
-    with Bar("deploying") as bar, Repl(port, visits=True) as repl:
-        machine, changes = plan(repl, whole, more, program)
-        bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
-        if changes.move and not renames_without_asking:
-            confirm_renaming(changes)
-        install(repl, machine, changes, bar.update)
-        slot = slot_of(repl)
-        repl.start_main()
-        if program:
-            output = repl.listen(FIRST_SECONDS)
+    with Bar("deploying") as bar:
+        bar.step("waiting for the board's console")
+        with Repl(port, visits=True) as repl:
+            bar.step("comparing the board's files")
+            machine, changes = plan(repl, whole, more, program)
+            bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
+            if changes.move and not renames_without_asking:
+                confirm_renaming(changes)
+            bar.step(_TESTING)
+            install(repl, machine, changes, _then_testing(bar))
+            slot = slot_of(repl)
+            bar.step("starting the program")
+            repl.start_main()
+            if program:
+                output = repl.listen(FIRST_SECONDS)
 
-    summary: dict[str, Any] = {
-        "port": port,
-        "machine": machine.description,
-        "micropython": machine.version,
-        "processor": machine.processor,
-        "written": list(changes.write),
-        "removed": list(changes.remove),
-        "moved": list(changes.move),
-        "bytes": changes.size,
-    }
-    if program is not None:
-        _require_started(program, port, slot, output)
-        summary["modules"] = list(program.modules)
-        summary["missing"] = list(program.missing)
-    else:
-        hello = wait_for_hello(port, slot)
-        summary["hello"] = hello.text
-        summary["clients"] = hello.clients
-        summary["heap_free"] = hello.heap
+        summary: dict[str, Any] = {
+            "port": port,
+            "machine": machine.description,
+            "micropython": machine.version,
+            "processor": machine.processor,
+            "written": list(changes.write),
+            "removed": list(changes.remove),
+            "moved": list(changes.move),
+            "bytes": changes.size,
+        }
+        bar.step("waiting for the program to answer")
+        if program is not None:
+            _require_started(program, port, slot, output)
+            summary["modules"] = list(program.modules)
+            summary["missing"] = list(program.missing)
+        else:
+            hello = wait_for_hello(port, slot)
+            summary["hello"] = hello.text
+            summary["clients"] = hello.clients
+            summary["heap_free"] = hello.heap
+        bar.step("done")
     return summary
 
 
@@ -591,6 +599,17 @@ def _require_started(program: Program, port: str, slot: float, output: str) -> N
     _require_running(program, port, output)
     if _has_ended(program, port, slot):
         _require_running(program, port, _output_at_start(port))
+
+
+def _then_testing(bar: Bar) -> FileProgress:
+    """Return what shows the progress of files on a bar, and then that the new library is tested."""
+
+    def show(done: int, total: int) -> None:
+        bar.update(done, total)
+        if done == total:
+            bar.step(_TESTING)
+
+    return show
 
 
 def _has_ended(program: Program, port: str, slot: float) -> bool:

@@ -48,12 +48,21 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
     with another link, whether its broker hears it. store: the file with the devices' keys. Raises
     TernError.
     """
-    with Repl(port, visits=True) as repl:
-        _check_library(repl, member)
-        with Store(store, beside=True) as opened, Bar("provisioning") as bar:
-            changes = provision.plan(repl, member, opened)
-            provision.apply(repl, changes, member, opened, bar.update)
-        heard = start(repl, member, store)
+    with Bar("provisioning") as bar:
+        bar.step("waiting for the board's console")
+        with Repl(port, visits=True) as repl:
+            bar.step("testing the library on the board")
+            _check_library(repl, member)
+            with Store(store, beside=True) as opened:
+                changes = provision.plan(repl, member, opened)
+                provision.apply(repl, changes, member, opened, bar.update)
+            bar.step("starting the program")
+            heard = start(repl, member, store)
+        hello = None
+        if member.link_name == "serial":
+            bar.step("waiting for the program to answer")
+            hello = deploy.wait_for_hello(port, member.settings.slot / 1000)
+        bar.step("done")
     summary: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -66,10 +75,9 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         "wake_s": member.wake,
         "changes": changes.text(),
     }
-    if member.link_name != "serial":  # its port is silent from now on
+    if hello is None:  # its port is silent from now on
         summary["heard"] = heard
         return summary
-    hello = deploy.wait_for_hello(port, member.settings.slot / 1000)
     summary["hello"] = hello.text
     summary |= devices.budget(hello)
     summary["budget"] = devices.budget_text(hello)

@@ -160,7 +160,11 @@ def _running(board: MappedBoard) -> Iterator[Dut]:
     """Yield the board under test; an emulated one is booted, and ends with the context."""
     name = catalogue.name_of(board.platform)
     if name and board.serial is None:
-        with catalogue.boot(name) as emulated:
+        with contextlib.ExitStack() as stack:
+            try:
+                emulated = stack.enter_context(catalogue.boot(name))
+            except TernError as error:  # such as an emulator that is not built
+                pytest.fail(f"{error.message}\n  {error.hint}", pytrace=False)
             yield Dut(board, emulated.url)
     else:
         assert board.serial is not None  # a map has a port for every real board

@@ -181,7 +181,7 @@ class Mosquitto(Closing):
                     f"the Mosquitto of {self.directory} runs already, as process {pid}",
                     hint=f"end it: kill {pid}",
                 )
-            hint = "end it, or name another port: tern broker config DIR --port"
+            hint = f"end it, or name another port: tern broker config {self.directory} --port PORT"
             raise DeviceError(f"another program listens on port {port} already", hint)
         with open(self.directory / LOG, "ab") as log:
             self._log_start = log.seek(0, os.SEEK_END)

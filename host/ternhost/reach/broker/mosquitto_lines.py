@@ -11,8 +11,12 @@ from ternhost.reach.broker.mosquitto_files import LOG
 
 _MOST_BYTES = 1 << 20  # that are passed on at once; of more lines, the oldest are left out
 _LINE = re.compile(r"(\d+: )?(?P<text>.*)")  # with the time at its beginning
-# Connections before and without a login. Each check whether Mosquitto answers is one.
-_WITHOUT_LOGIN = re.compile(r"New connection from |Client <unknown> ")
+# Connections before and without a login. Each check whether Mosquitto answers is one, and Mosquitto
+# tells of its end in one of several ways. Other errors of TLS are about boards, and stay.
+_WITHOUT_LOGIN = re.compile(
+    r"New connection from |Client <unknown> "
+    r"|(Client connection from \S+ failed|OpenSSL Error[^:]*): .*unexpected eof while reading"
+)
 _LEVELS = {"Error": logging.ERROR, "Warning": logging.WARNING}
 
 

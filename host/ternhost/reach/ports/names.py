@@ -157,10 +157,14 @@ def _port_of_serial_number(name: str) -> str:
             serial_number = device.serial_number or ""
             if serial_number.startswith(beginning):
                 matches.append(device)
-    found = "none"
     if devices:
-        found = _list(devices)
-    return _only_port(matches, name, advice=f"boards found: {found}")
+        advice = f"boards found: {_list(devices)}"
+    else:
+        advice = (
+            "plug it in, with a cable that carries data; or start an emulated board of this name: "
+        )
+        advice += f"tern emulator run --name {beginning}"
+    return _only_port(matches, name, advice=advice)
 
 
 def no_port(port: str) -> DeviceError:
