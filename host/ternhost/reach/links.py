@@ -220,8 +220,8 @@ class Link(ABC):
             self._awaits_hello = False
             drain(self._signs, timeout=0)
         if hello is None:
-            hint = "check that it is the right port ('tern board list'); if the board has no tern yet, "
-            hint += "install it: tern board up; if it has, press its reset button"
+            hint = "check that it is the right port ('tern board list'); if the board lacks tern, "
+            hint += "install it: tern board up; else press its reset button"
             raise DeviceError(f"no tern device answers on {self.name}", hint)
         check_schema(self.name, hello)
         return hello

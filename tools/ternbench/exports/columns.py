@@ -188,7 +188,7 @@ class Titles:
         names = ", ".join(self.table.columns)
         text = f"{self.table.name} has no column of {quantity} among {names}"
         if not self.table.has_header:
-            text = f"{self.table.name} has no titles; tern calls its columns {names}"
+            text = f"{self.table.name} has no titles; its columns are called {names}"
         hint = f"name it: {quantity}=COLUMN in {_EXAMPLES.get(quantity, 'UNIT')}"
         if quantity == MARKER:
             hint = "record the board's marker pin as a digital input, and name its column: marker=COLUMN"
