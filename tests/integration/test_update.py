@@ -4,6 +4,7 @@ fail.
 
 import json
 import os
+import shlex
 import struct
 import threading
 import time
@@ -15,11 +16,14 @@ from queue import SimpleQueue
 import pytest
 import rig
 from framing import encoded
+from harness.guide import commands
+from harness.operated import GUIDE
 from harness.raw_client import RawClient, retained
 from harness.waiting import wait_for
 
-from tern import host_frames, wire
+from tern import __version__, host_frames, wire
 from tern.update import BOOT, BOOT_FIELDS
+from ternhost.errors import OK, USAGE
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -250,21 +254,33 @@ def test_an_update_goes_on_after_power_cuts_from_the_byte_that_it_had_reached(
 
 # Over a broker
 
+BROKER = "my-broker"  # its directory
+*_, FIRST_UPGRADE = commands(GUIDE, "Upgrade")  # of boards, whose kind the store does not know yet
+FIRST_UPGRADE = FIRST_UPGRADE.replace("pico-w", "emulated")
+NEXT_UPGRADE = FIRST_UPGRADE.replace(" --machine emulated", "")
+OLD_RELEASE = "0.0.9"
+
+
+def give_old_library(directory):
+    """Let the library of a board be that of an earlier release, as far as its hello tells."""
+    path = directory / "lib/tern/__init__.py"
+    path.write_text(path.read_text().replace(__version__, OLD_RELEASE))
+
 
 class Field:
-    """Three boards on a broker."""
+    """Three boards on a broker, with the library of an earlier release."""
 
     def __init__(self, directory, site):
         self.directory, self.store = directory, site.store.path
         self.keys = site.store.keys()
         fleet = keys.fleet_key(site.store)
-        self.access = configuration.write_configuration(
-            directory / "broker", self.keys, configuration.BrokerOptions(port=free_port())
-        )
+        site.store.close()
+        self.access = configuration.configure(directory / BROKER, site.store.path, port=free_port())
         for board in site.directories:
             install(board, "old")
+            give_old_library(board)
             write_network(board, self.access, fleet.key, epoch=fleet.epoch, longest_pause_ms=500)
-        self.broker = Mosquitto(directory / "broker")
+        self.broker = Mosquitto(directory / BROKER)
         self.boards = [FieldBoard(site.micropython, board) for board in site.directories]
 
     def close(self):
@@ -272,10 +288,26 @@ class Field:
             board.close()
         self.broker.close()
 
+    def hellos(self):
+        """The hellos of the boards that are connected, once all of them are."""
+        frames = wait_for(lambda: self._all(retained(self.access, "tern/hello/+")))
+        return [host_frames.Hello(frame) for frame in frames]
+
+    def _all(self, messages):
+        frames = list(messages.values())
+        return frames if len(frames) == len(self.boards) else None
+
+    def releases(self):
+        return {".".join(map(str, hello.release)) for hello in self.hellos()}
+
+    def names(self):
+        """The names of the programs that the boards run."""
+        return {hello.text.split(";")[0] for hello in self.hellos()}
+
     def update(self, text, *arguments):
         program = self.directory / "product.py"
         program.write_text(TAKES + text)
-        where = ("--store", self.store, "--broker", self.directory / "broker")
+        where = ("--store", self.store, "--broker", self.directory / BROKER)
         return tern_update(*arguments, *where, *PROGRAM, program, cwd=self.directory)
 
 
@@ -283,8 +315,34 @@ class Field:
 def fleet(site, tmp_path):
     """Three boards on a broker, which run the program "old"."""
     with closing(Field(tmp_path, site(clients=3, boards=3))) as running:
-        wait_for(lambda: len(retained(running.access, "tern/hello/+")) == 3)
+        running.hellos()
         yield running
+
+
+def words_of(command):
+    """The arguments of a command of the guide."""
+    program, *words = shlex.split(command)
+    assert program == "tern"
+    return words
+
+
+def test_the_library_of_every_board_is_upgraded_by_the_command_of_the_guide(fleet):
+    """The second time, the store knows the kind of the boards."""
+    assert fleet.releases() == {OLD_RELEASE}
+    for command, name in ((FIRST_UPGRADE, "new"), (NEXT_UPGRADE, "newer")):
+        (fleet.directory / "product.py").write_text(TAKES + source(name))
+        rig.tern(*words_of(command), cwd=fleet.directory, code=OK)
+        assert [boot(board.directory)[1] for board in fleet.boards] == [wire.CONFIRMED] * 3
+        assert fleet.releases() == {__version__}
+        assert fleet.names() == {name}
+
+
+def test_boards_whose_kind_is_unknown_are_not_upgraded(fleet):
+    """The error names the option that is missing."""
+    (fleet.directory / "product.py").write_text(TAKES + source("new"))
+    refused = rig.tern(*words_of(NEXT_UPGRADE), cwd=fleet.directory, code=USAGE)
+    assert "--machine" in refused.err
+    assert fleet.names() == {"old"}
 
 
 def test_an_update_over_a_broker_stops_at_a_failure(fleet):
