@@ -81,7 +81,9 @@ def _add_run(actions: Any) -> None:
     add_option(flash_or_name, "--name NAME", text)
     text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
-    text = "leave a new flash empty: a Pico's boot loader waits for a firmware, which is provided"
+    text = (
+        "leave a new flash empty; a Pico then waits for a firmware, of which tern provides the file"
+    )
     add_option(run, "--blank", text)
 
 
