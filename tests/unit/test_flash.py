@@ -112,6 +112,20 @@ def test_a_wrong_file_is_refused_without_a_board(tmp_path, content, message):
         read_firmware(save(tmp_path, content))
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no pseudo-terminals")
+def test_esptool_prints_nothing_of_its_own_about_a_port_without_reset_lines(tmp_path, capfd):
+    master, port = os.openpty()
+    try:
+        with pytest.raises(DeviceError, match="no ESP32 answers"):
+            esp32.flash(
+                os.ttyname(port), read_firmware(save(tmp_path, firmware_for())), FlashOptions()
+            )
+    finally:
+        os.close(master)
+        os.close(port)
+    assert capfd.readouterr() == ("", "")
+
+
 # Whether a board's files survive. On 4 MB, from 2 MB to the end is the same place, whether the
 # table says so or not.
 

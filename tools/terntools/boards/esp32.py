@@ -46,6 +46,7 @@ def _esptool() -> Any:
     import esptool
     import esptool.cmds
     import esptool.logger
+    import esptool.reset
     import esptool.targets
 
     return esptool
@@ -292,4 +293,6 @@ def _logger() -> Any:
 
     quiet = Quiet()
     logger.log.set_logger(quiet)
+    # esptool's warning about a port without reset lines keeps the logger of its import.
+    _esptool().reset.ResetStrategy.print_once.already_printed = True
     return quiet
