@@ -64,6 +64,8 @@ class SmallNetwork:
         _run(*self.inside(name), "sh", "-c", announce)
         self.ip(name, "address", "add", f"{address}/24", "dev", "eth0")
         self.ip(name, "link", "set", "eth0", "up")
+        for other in self.spaces:  # who may have missed the announcement
+            self.ip(other, "neighbour", "flush", "all")
         return address
 
     def unplug(self, name):
