@@ -20,15 +20,19 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
     The parameters are those of every signal handler. Raises KeyboardInterrupt or SystemExit.
     """
-    global _ending_since
-    now = time.monotonic()
-    is_ending = now - _ending_since < _SECONDS_TO_END
+    is_ending = time.monotonic() - _ending_since < _SECONDS_TO_END
     if is_ending:
         return
-    _ending_since = now
+    begin_to_end()
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(ENDED_BY_SIGNAL + number)
+
+
+def begin_to_end() -> None:
+    """Note that a signal ends the command, so that further signals do not disturb it for a while."""
+    global _ending_since
+    _ending_since = time.monotonic()
 
 
 def ending_signals() -> list[int]:
@@ -42,12 +46,15 @@ def ending_signals() -> list[int]:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit, so that a command ends its children first."""
+    """Let SIGTERM, SIGHUP and SIGINT raise exceptions, so that a command ends its children first.
+
+    SIGINT stays ignored where it is, as in background commands of shells.
+    """
     global _ending_since
     _ending_since = float("-inf")
     with contextlib.ExitStack() as stack:
         for number in ending_signals():
-            if number != signal.SIGINT:  # Python raises KeyboardInterrupt for it anyway
+            if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
                 stack.enter_context(_handled(number))
         yield
 
@@ -56,7 +63,7 @@ def ended_by_signals() -> Iterator[None]:
 def heeding_interrupts() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt, also in a background command, where shells ignore it.
 
-    For commands that run until they are interrupted. `ended_by_signals` is about other signals.
+    For commands that run until they are interrupted.
     """
     with _handled(signal.SIGINT):
         yield

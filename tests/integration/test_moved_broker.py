@@ -1,23 +1,29 @@
 """A broker's directory may be moved or copied, and a copy is never used beside its original."""
 
 import asyncio
+import shlex
 import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import rig
 from harness.waiting import wait_for
 
 from tern.links import mqtt
 from ternhost import programs
 from ternhost.errors import DeviceError, UsageError
+from ternhost.learn.schedule import Schedule, Terms
+from ternhost.options import values_of
 from ternhost.provision import keys
 from ternhost.reach import fleet
 from ternhost.reach.broker import configuration, copies, mosquitto, mosquitto_files
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.link import MqttLink
+from ternhost.run.directory import resume_command
 from ternhost.store import store_file
+from ternhost.store.runs import STOPPED, StoredRun
 from ternhost.store.store import Store
 
 DEVICE = 7
@@ -257,6 +263,26 @@ def test_a_run_in_a_moved_directory_finds_its_broker_there(original):
 def test_a_run_in_a_copy_does_not_go_on_with_the_broker_of_the_original(original, copy):
     before = fleet.parse(f"mqtt:{original}")
     assert before.moved_with(copy / store_file.NAME) == f"mqtt:{copy}"
+
+
+def test_boards_of_the_original_are_not_reached_with_the_store_of_a_copy(
+    original, copy, monkeypatch
+):
+    monkeypatch.chdir(original.parent)
+    place = {"fleet": f"mqtt:{original}", "store": copy / store_file.NAME}
+    with (
+        pytest.raises(UsageError, match="another broker"),
+        rig.begin(data=f"devices:{rig.D}", epsilon="1", **place) as run,
+    ):
+        run.run()
+
+
+def test_a_served_run_in_a_copy_is_resumed_with_the_broker_of_the_copy(original, copy):
+    schedule = values_of(Schedule(every="1h"))
+    asked = {"fleet": f"mqtt:{original}", "schedule": schedule, "terms": values_of(Terms())}
+    run = StoredRun(name="mine", began=0.0, status=STOPPED, asked=asked, state={})
+    words = shlex.split(resume_command(run, copy / store_file.NAME))
+    assert words[words.index("--fleet") + 1] == f"mqtt:{copy}"
 
 
 def test_a_run_whose_directory_has_not_moved_keeps_its_fleet(original):

@@ -87,6 +87,7 @@ def test_a_broker_ends_with_its_command_at_two_signals(broker, number):
     command.wait_for_child()
     command.end(number, number)
     assert command.left == []
+    assert b"Traceback" not in command.process.stdout.read()
 
 
 @pytest.mark.parametrize("first", SIGNALS, ids=lambda number: number.name)
@@ -119,7 +120,7 @@ def test_no_broker_stays_of_a_command_that_is_ended_while_it_starts(broker, numb
 
 @pytest.mark.parametrize(
     "signals",
-    [[signal.SIGTERM, signal.SIGTERM], [signal.SIGKILL]],
+    [[signal.SIGTERM, signal.SIGTERM], [signal.SIGINT, signal.SIGINT], [signal.SIGKILL]],
     ids=lambda signals: signals[0].name,
 )
 @pytest.mark.parametrize(
@@ -136,3 +137,4 @@ def test_no_emulated_board_stays_of_a_command_that_was_ended(tmp_path, micropyth
     command.wait_for_child()
     command.end(*signals)
     assert command.left == []
+    assert b"Traceback" not in command.process.stdout.read()

@@ -28,7 +28,7 @@ from ternhost.run.options import classes_of_run, names_of_run
 from ternhost.run.run import Run
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
-from ternhost.signals import ending_signals
+from ternhost.signals import begin_to_end, ending_signals
 from ternhost.text import counted
 from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
@@ -162,6 +162,7 @@ def _stopped_by_signals(run: Run) -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         """Stop the run. The parameters are those of every signal handler."""
         run.stop()
+        begin_to_end()  # also for signals that come when this context is closed
 
     previous_handlers = {}
     for number in ending_signals():

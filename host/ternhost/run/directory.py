@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError, TernError, UsageError
 from ternhost.files import LONGEST_NAME, private, read_object, replacing, storage_errors, write_file
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import flag, values_of
@@ -326,8 +326,9 @@ def resume_command(run: StoredRun, store: Path) -> str:
         return f"tern resume {shlex.quote(run.name)}"
 
     # A served run takes its schedule and its terms from the options of each start.
-    words = ["tern", "serve", "--fleet", run.asked["fleet"]]
-    if store.resolve() != _default_store(run.asked["fleet"]):
+    fleet_now = _fleet_now(run.asked["fleet"], store)
+    words = ["tern", "serve", "--fleet", fleet_now]
+    if store.resolve() != _default_store(fleet_now):
         words += ["--store", os.path.relpath(store)]
     stored = {**schedule, **run.asked["terms"]}
     for name, default in {**values_of(Schedule()), **values_of(Terms())}.items():
@@ -335,6 +336,16 @@ def resume_command(run: StoredRun, store: Path) -> str:
         if value != default:
             words += [flag(name), str(value)]
     return shlex.join(words)
+
+
+def _fleet_now(fleet_text: str, store: Path) -> str:
+    """Return the name of a run's fleet, which may have moved together with the run's store.
+
+    fleet_text: the fleet as the run was given it.
+    """
+    with suppress(TernError):  # its directory may be gone
+        return fleet.parse(fleet_text).moved_with(store) or fleet_text
+    return fleet_text
 
 
 def _default_store(fleet_text: str) -> Path | None:

@@ -97,6 +97,7 @@ class RoundLoop:
             status = self.learn(result)
             self._after_round()
             yield status
+        self._count_restored()  # boards that were heard during the last round
         if run.algorithm.done or run.schedule is not None:
             self._publish()
 

@@ -77,6 +77,12 @@ class OnBroker(Fleet):
         from ternhost.reach.broker.link import MqttLink
 
         directory = self.broker_directory
+        own_fleet = self.moved_with(context.store.path)
+        if own_fleet is not None:
+            raise UsageError(
+                f"the store {context.store.path} is that of another broker than {directory}",
+                hint=f"give --fleet {own_fleet}, or the store of this broker",
+            )
 
         def load_site_ids() -> sites.Ids:
             """Load which devices belong to each site; it is called again when a site changes."""
