@@ -73,7 +73,8 @@ make_venv() {
     PYTHONPATH=host:tools:firmware "$python" -c '
 from contextlib import suppress
 from ternhost.errors import TernError
-from ternhost.terminal import Progress, heeding_interrupts
+from ternhost.signals import heeding_interrupts
+from ternhost.terminal import Progress
 from terntools.emulators.micropython import build_device
 with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(every=40) as progress:
     build_device(progress.say)' &
