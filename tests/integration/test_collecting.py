@@ -52,7 +52,7 @@ def test_a_board_that_loses_power_again_and_again(site):
 
 
 class EveryNth:
-    """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
+    """Picks every `n`th frame, but none twice: a device is not asked for ever."""
 
     def __init__(self, n):
         self._n, self._passed, self._picked = n, 0, set()
@@ -187,7 +187,7 @@ def test_a_board_that_hangs_is_left_out_after_its_silence_and_taken_back(fleet, 
     it answers.
     """
     seconds_for_a_port = 120.0  # in which the host waits for a hello, in the background
-    monkeypatch.setattr(board, "_REOPEN_TIMEOUT", seconds_for_a_port)
+    monkeypatch.setattr(board, "_REOPEN_PATIENCE", seconds_for_a_port)
     with fleet(silence=4.0) as running:
         *_, hung = running.boards.boards
         os.kill(hung.pid, signal.SIGSTOP)

@@ -77,7 +77,10 @@ def _add_run(actions: Any) -> None:
     flash_or_name = run.add_mutually_exclusive_group()
     text = "file that keeps the flash of the board, made if it is missing (default: none)"
     add_option(flash_or_name, "--flash FILE", text, type=Path)
-    text = "name of the board, which then keeps its port and flash; other commands call it id:NAME"
+    text = (
+        "name to find it by: that of the board, which then keeps its port and flash; other "
+        "commands call it id:NAME"
+    )
     add_option(flash_or_name, "--name NAME", text)
     text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
