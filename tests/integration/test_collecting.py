@@ -52,7 +52,7 @@ def test_a_board_that_loses_power_again_and_again(site):
 
 
 class EveryNth:
-    """Picks every `n`th frame, but none twice: a device is not asked for ever."""
+    """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
 
     def __init__(self, n):
         self._n, self._passed, self._picked = n, 0, set()

@@ -149,7 +149,7 @@ class BoardOnPort:
     def nudge(self, now: float) -> None:
         """Ask devices again that wanted to wait until now, or whose request was perhaps lost."""
         self.requests.end_waits(now)
-        if self.link:
+        if self.link and not self.link.backlog():  # a request that is not sent yet is not lost
             self.requests.repeat_after_silence(now)
 
     # The model

@@ -13,9 +13,7 @@ from ternhost.reach.patience import patience_for
 # The most requests that a board gets before it has answered one of them. They are enough for it to
 # have something to do while the host writes its answers into the database.
 UNDER_WAY = 16
-# The most requests to one device in a round. Each lost frame takes room that the host counts as used,
-# until both sides count anew. Meanwhile requests are repeated that were not even sent.
-MAX_TRIES = 40
+MAX_TRIES = 12  # the most requests to one device in a round
 # After so many seconds of silence, a board is asked again. The time doubles up to the maximum. For a
 # board with a slot, both are longer.
 PATIENCE = 1.0
