@@ -151,7 +151,7 @@ class Gateways(Extension):
         return reports > 0 or not all_have_answered
 
     def is_numbered_elsewhere(self, store: Store) -> bool:
-        """Whether the store is that of a gateway that a host has asked."""
+        """Whether a gateway uses this store, and a host has sent it a question."""
         return GatewayTables(store).last_question() is not None
 
     def budgets(self, store: Store) -> Sequence[BoardBudget]:

@@ -8,7 +8,7 @@ import secrets
 import signal
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +31,7 @@ from ternhost.reach.addresses import (
     is_address,
     listening_address,
 )
+from ternhost.reach.broker import processes
 
 # In the directory of the host.
 SETTINGS = "server.json"
@@ -49,6 +50,7 @@ SITE_LOCK = "gateway.lock"
 CONFIG = "nats.conf"
 ACCOUNTS = "accounts.conf"
 PID = "nats.pid"
+PROGRAM = "nats-server"
 _CERTIFICATE = ("server.pem", "server.key")
 _ROUTES = "routes.secret"  # in the host's directory: the password of NATS servers among themselves
 
@@ -325,15 +327,8 @@ def _account(directory: Path, site: str) -> dict[str, Any]:
 
 
 def running(node: Path) -> int | None:
-    """Return the process id of the NATS server that runs in this directory; None if none does.
-
-    Needs /proc.
-    """
-    with suppress(OSError, ValueError):
-        pid = int((node / PID).read_text())
-        if Path(f"/proc/{pid}/cwd").samefile(node):  # no later process has its number
-            return pid
-    return None
+    """Return the process id of the NATS server that runs in this directory; None if none does."""
+    return processes.running(node, PID, PROGRAM)
 
 
 def urls(hosts: Sequence[str], port: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from terngateway.nats.directories import CONFIG, Server, only_one, running
+from terngateway.nats.directories import CONFIG, PROGRAM, Server, only_one, running
 from terngateway.nats.line import next_pause
 from ternhost import child_processes, programs
 from ternhost.errors import UsageError
@@ -37,7 +37,7 @@ class NatsServer:
 
         Raises DeviceError if nats-server is not installed.
         """
-        self._program = programs.find("nats-server")
+        self._program = programs.find(PROGRAM)
         self.node = node
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble = ""

@@ -54,7 +54,7 @@ def contents_of(directory: Path) -> Contents:
     _add_store_of_broker(contents, directory)
     if not contents.databases:
         raise UsageError(
-            f"{directory} has no store", hint="name the directory of a broker, or that of a store"
+            f"{directory} has no store", hint="name the directory of a broker or of a store"
         )
     for path in list(contents.databases.values()):
         _add_runs(contents, directory, path)

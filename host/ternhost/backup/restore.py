@@ -139,7 +139,8 @@ def _prepare(store_path: Path, manifest: Manifest, directory: Path, now: float) 
 def _run_directory(manifest: Manifest, run: str, directory: Path) -> Path:
     """Return where the directory of a run will be. It always lies in the restored directory.
 
-    Raises UsageError if the backup names no directory, and the run's name cannot be that of one.
+    Raises UsageError if the backup names no directory for the run, and the name of the run is not
+    possible for a directory.
     """
     folder = manifest.runs.get(run)
     if folder is None:
@@ -149,7 +150,7 @@ def _run_directory(manifest: Manifest, run: str, directory: Path) -> Path:
 
 
 def _is_central_broker(work: Path) -> bool:
-    """Whether a directory is that of a broker whose passwords follow from the keys of its store."""
+    """Return whether a directory has a broker that takes its passwords from the keys in its store."""
     if not (work / HOST).exists() or sites.is_site(work):
         return False
     store = Access.load(work / HOST).store
