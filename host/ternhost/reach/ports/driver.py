@@ -375,7 +375,7 @@ class BoardsDriver(Driver):
         is_too_silent = now - board.heard > longest_silence
         # A board may be silent while one of its devices must wait before it may report.
         if is_too_silent and not board.requests.some_wait:
-            text = f"the board on {board.port} has been silent for {longest_silence:.3g} s"
+            text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
             silent = DeviceError(
                 text, hint="check its power; 'tern board info BOARD' shows whether it answers"
             )
