@@ -3,6 +3,7 @@
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 from designing import worst
 
@@ -25,6 +26,20 @@ VARIANCES = {  # the worst case at each of EPSILONS
 def test_formulas_equal_the_reference_figures(name):
     stated = [mechanisms.REGISTRY[name].worst_variance(float(epsilon)) for epsilon in EPSILONS]
     assert stated == pytest.approx(VARIANCES[name], rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["hm", "hm-tp"])
+def test_the_stated_worst_case_of_a_hybrid_is_the_largest_variance_at_any_input(name):
+    """Lemma 11 of Zhao et al. states the worst case of HM-TP by a case distinction: sometimes it is
+    at 0, sometimes in between, and sometimes at 1.
+    """
+    hybrid_mechanism = mechanisms.REGISTRY[name]
+    inputs = np.linspace(0, 1, 2001).tolist()
+    for epsilon in np.arange(0.05, 12, 0.05).tolist():
+        largest = max(hybrid_mechanism.variance(epsilon, x) for x in inputs)
+        stated = hybrid_mechanism.worst_variance(epsilon)
+        # Between two inputs of the grid the parabola is hardly larger.
+        assert largest * (1 - 1e-12) <= stated <= largest * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ coin changes the variance, never the privacy.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tern import card as cards
@@ -54,21 +53,46 @@ def hm_tp_share(epsilon: float) -> float:
     return max(0.0, 1 - curvature / (1 + curvature) * (1 + 1 / root))
 
 
-def _worst(variance: Callable[[float, float], float], epsilon: float) -> float:
-    """Return the maximum over |x| of a variance that is a parabola in |x|.
+def hm_variance(epsilon: float, x: float) -> float:
+    """Return the variance of HM at x."""
+    share = hm_share(epsilon)
+    by_pm = piecewise.variance(epsilon, pm.t_pm(epsilon), x)
+    return share * by_pm + (1 - share) * duchi.variance(epsilon, x)
 
-    It is at 0, at 1, or where the slope is 0 if the parabola opens downward. variance: called with
-    epsilon and x.
+
+def hm_worst_variance(epsilon: float) -> float:
+    """Return the worst-case variance of HM.
+
+    It is at 0 or at 1, since the variances of PM and of Duchi's mechanism have no linear term.
     """
-    at_0, at_half, at_1 = variance(epsilon, 0.0), variance(epsilon, 0.5), variance(epsilon, 1.0)
-    curvature = 2 * (at_0 - 2 * at_half + at_1)  # the factor of x**2
-    if curvature >= 0:
-        return max(at_0, at_1)
-    # With the slope b at 0 the parabola is at_0 + b x + curvature x**2, so b = at_1 - at_0 - curvature,
-    # and its apex is at -b / (2 curvature).
-    apex = (at_0 - at_1 + curvature) / (2 * curvature)
-    apex_in_range = min(max(apex, 0.0), 1.0)
-    return max(at_0, at_1, variance(epsilon, apex_in_range))
+    return max(hm_variance(epsilon, 0.0), hm_variance(epsilon, 1.0))
+
+
+def hm_tp_variance(epsilon: float, x: float) -> float:
+    """Return the variance of HM-TP at x."""
+    share = hm_tp_share(epsilon)
+    by_pm_sub = piecewise.variance(epsilon, piecewise.t_sub(epsilon), x)
+    return share * by_pm_sub + (1 - share) * three_outputs.variance(epsilon, x)
+
+
+def hm_tp_worst_variance(epsilon: float) -> float:
+    """Return the worst-case variance of HM-TP (Zhao et al., Lemma 11).
+
+    The variance is a parabola in |x|. If PM-SUB has a small probability, the parabola has its apex
+    at an input between 0 and 1. Otherwise the worst input is 0 or 1.
+    """
+    share = hm_tp_share(epsilon)
+    e = math.exp(epsilon)
+    t = piecewise.t_sub(epsilon)
+    a = three_outputs.zero_probability(epsilon)
+    # Two products that occur more than once in the lemma.
+    square = 2 * (e - a) ** 2
+    linear = a * e * (e + 1) ** 2
+    largest_share = (square * (e - 1) - linear) / (square * (e + t) - linear)
+    if 0 < share < largest_share:
+        apex = (share - 1) * linear / (square * (share * (e + t) - e + 1))
+        return hm_tp_variance(epsilon, apex)
+    return max(hm_tp_variance(epsilon, 0.0), hm_tp_variance(epsilon, 1.0))
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
@@ -82,23 +106,14 @@ def _hybrid(
     share: Callable[[float], float],
     t: Callable[[float], float],
     other_card: Callable[[int], bytes],
-    other_variance: Callable[[float, float], float],
     without: str,
 ) -> Mechanism:
     """Return a mechanism that is piecewise with some probability, and else a discrete mechanism.
 
     name: that of the hybrid. share: returns the probability of the piecewise mechanism at an
-    epsilon. t: returns the parameter of the piecewise mechanism at an epsilon. other_card,
-    other_variance: return the card of the discrete mechanism and its variance. without: the note on
-    a design whose share is 0.
+    epsilon. t: returns the parameter of the piecewise mechanism at an epsilon. other_card: returns
+    the card of the discrete mechanism. without: the note on a design whose share is 0.
     """
-
-    def variance(epsilon: float, x: float) -> float:
-        """Return the variance of the hybrid at x, before its card is made."""
-        piecewise_share = share(epsilon)
-        piecewise_variance = piecewise.variance(epsilon, t(epsilon), x)
-        discrete_variance = other_variance(epsilon, x)
-        return piecewise_share * piecewise_variance + (1 - piecewise_share) * discrete_variance
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
         """Design the hybrid's card at `epsilon` (micro). Raises UsageError.
@@ -127,8 +142,6 @@ def _hybrid(
         name,
         design,
         options=(piecewise.WINDOW,),
-        variance=variance,
-        worst_variance=partial(_worst, variance),
         levels=LEVELS,
         tries=_tries,
     )
@@ -136,13 +149,15 @@ def _hybrid(
 
 _NOTE = f"up to epsilon {HM_FROM} HM is Duchi's mechanism"
 HM = replace(
-    _hybrid("hm", hm_share, pm.t_pm, duchi.card, duchi.variance, _NOTE),
+    _hybrid("hm", hm_share, pm.t_pm, duchi.card, _NOTE),
+    variance=hm_variance,
+    worst_variance=hm_worst_variance,
     about="a coin chooses pm or duchi (Wang et al. 2019)",
 )
 _NOTE_TP = f"up to epsilon {_HM_TP_FROM} HM-TP is Three-Outputs"
 HM_TP = replace(
-    _hybrid(
-        "hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, three_outputs.variance, _NOTE_TP
-    ),
+    _hybrid("hm-tp", hm_tp_share, piecewise.t_sub, three_outputs.card, _NOTE_TP),
+    variance=hm_tp_variance,
+    worst_variance=hm_tp_worst_variance,
     about="a coin chooses pm-sub or three-outputs (Zhao et al. 2021)",
 )
