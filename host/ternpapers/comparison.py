@@ -12,7 +12,7 @@ numbers at d_n epsilon / d, and optimised unary encoding (OUE) reports each cate
 epsilon / d. The others report k of all d attributes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
@@ -36,7 +36,7 @@ from ternpapers import baseline
 from ternpapers.base import Options, load
 from ternpapers.experiments import erm
 from ternpapers.experiments.frequencies import unary
-from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, Trends, better, no_trends
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Check, Figure, Verdict, better
 from ternpapers.perturbing import (
     MECHANISMS,
     WINDOWED,
@@ -143,13 +143,13 @@ def means(
     contest: Contest,
     x: Axis = EPSILON,
     *,
-    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+    statements: Mapping[str, Check] | None = None,
 ) -> Figure:
     """Return a figure of the errors of means by several mechanisms, with a panel for each source.
 
-    trends: compares the rows with what the paper's text says.
+    statements: as of `Figure`.
     """
-    return Figure(title, x, _ERROR, partial(_mean_cells, contest), trends=trends)
+    return Figure(title, x, _ERROR, partial(_mean_cells, contest), statements or {})
 
 
 def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
@@ -294,10 +294,13 @@ def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[
     mechanisms: those that estimate the means. settings: as in `Contest`.
     """
     cells = partial(_table_cells, tuple(mechanisms), settings)
-    return Figure(title, x, _ERROR, cells, _sampling_is_better)
+    return Figure(title, x, _ERROR, cells, {_SAMPLING: _sampling_is_better})
 
 
-def _sampling_is_better(rows: Sequence[Row]) -> Trends:
+_SAMPLING = "reports about k of d attributes estimate frequencies better than reports about all"
+
+
+def _sampling_is_better(rows: Sequence[Row]) -> Verdict:
     """Test whether reports of some attributes estimate frequencies better than reports of all."""
     frequencies = [row for row in rows if row["curve"] in (OUE, SAMPLED)]
     return better(_ERROR.column, names=(SAMPLED,), others=(OUE,), rows=frequencies)
@@ -382,16 +385,16 @@ def models(
     y: Axis,
     x: Axis = EPSILON,
     *,
-    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+    statements: Mapping[str, Check] | None = None,
 ) -> Figure:
     """Return a figure of models trained by LDP-FedSGD, with a panel for each data set.
 
     They are trained with each mechanism, and without privacy. model: the name of the model.
     contest: its settings are without share and d. y: accuracy or misclassification, by the sign of
-    the score, or squared_error. trends: as in `means`.
+    the score, or squared_error. statements: as of `Figure`.
     """
     cells = partial(_model_cells, model, y.column, contest)
-    return Figure(title, x, y, cells, trends, shared=erm.SHARED)
+    return Figure(title, x, y, cells, statements or {}, shared=erm.SHARED)
 
 
 ACCURACY = Axis("accuracy", "accuracy on the held-out fold", larger=True)

@@ -1,11 +1,12 @@
 """A figure or table of a paper, as tern computes it.
 
 Its cells make rows, one for each run. These are summarised, drawn on the axes of the paper, and
-compared with what the paper's text says.
+compared with the *statements*: what the paper's text says about the figure, in other words.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -34,17 +35,41 @@ _SMALLEST = 1e-300  # takes the place of a divisor of 0
 # The table of all cells: rows with the columns panel, curve, run, and those of the two axes.
 RUNS = "runs"
 _APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
-_WORDS = {True: "so here", False: "NOT SO here", None: "noise hides here whether"}
 # Columns without meaning for one run.
 _OF_RUNS = ("standard_error", "low", "high", "behind_best", "verdict", "runs")
 
-Holds = bool | None  # None: noise hides it
-Trends = Mapping[str, Holds]  # whether each sentence of the paper holds here
+Holds = bool | None  # None: it cannot be told here
+_WORDS = {True: "so here", False: "not so here", None: "cannot be told here"}
+_ROUNDING = 1e-9  # relative: exact values that differ by less are equal
 
 
-def no_trends(rows: Sequence[Row]) -> Trends:
-    """Return no sentences: the paper's text says nothing of the curves that could be compared."""
-    return {}
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a statement of a paper holds for the computed rows.
+
+    holds: None if it cannot be told, because noise hides it, or because it needs what tern does not
+    have. detail: in how many cases it holds, or why it cannot be told; empty if there is nothing to
+    add.
+    """
+
+    holds: Holds
+    detail: str = ""
+
+    @property
+    def words(self) -> str:
+        """The verdict in words: "so here", "not so here" or "cannot be told here"."""
+        return _WORDS[self.holds]
+
+    def about(self, statement: str) -> str:
+        """Return a line with the statement and the verdict on it."""
+        line = f"{self.words}: {statement}"
+        if self.detail:
+            line += f" ({self.detail})"
+        return line
+
+
+Check = Callable[[Sequence[Row]], Verdict]
+"""Says of the rows of all runs whether a statement holds."""
 
 
 def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
@@ -55,7 +80,7 @@ def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
     return columns
 
 
-def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
+def gained(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
     """Return whether the mean of the gains of paired runs is above 0; None if noise hides it.
 
     gains: the gain of each run. shared: see `mean_and_error`.
@@ -68,14 +93,18 @@ def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
     return None
 
 
-def every(verdicts: Iterable[Holds]) -> Holds:
-    """Return whether all verdicts hold; None if none fails, but noise hides some."""
-    all_verdicts = set(verdicts)
-    if False in all_verdicts:
-        return False
-    if None in all_verdicts:
-        return None
-    return True
+def every(cases: Iterable[Holds]) -> Verdict:
+    """Return the verdict on a statement that holds if it holds in every case.
+
+    It cannot be told if noise hides some cases, and none fails.
+    """
+    counts = Counter(cases)
+    number = counts.total()
+    if counts[False]:
+        return Verdict(False, f"in {counts[True]} of {number} cases")
+    if counts[None]:
+        return Verdict(None, f"noise hides {counts[None]} of {number} cases")
+    return Verdict(True)
 
 
 def better(
@@ -85,15 +114,14 @@ def better(
     rows: Sequence[Row],
     larger: bool = False,
     shared: float = 0.0,
-) -> Trends:
+) -> Verdict:
     """Test whether each of the curves `names` is better than each of the others, in every panel.
 
     The gain of a curve y over another z in a run is the mean of (y - z) / (y + z) over x. Runs are
-    paired, and the verdict says whether the mean gain of all runs is above 0. column: that of the
-    compared values. larger: whether larger values are better; if not, gains change their sign.
-    shared: see `mean_and_error`.
+    paired, and a case is a panel with two curves: there the mean gain of all runs must be above 0,
+    beyond noise. column: that of the compared values. larger: whether larger values are better; if
+    not, gains change their sign. shared: see `mean_and_error`.
     """
-    panels = values_of(rows, "panel")
     sign = -1
     if larger:
         sign = 1
@@ -108,12 +136,36 @@ def better(
             gains_of_runs.append(sign * float(np.mean(relative_differences)))
         return gains_of_runs
 
-    trends = {}
-    for name, other in product(names, others):
+    cases = []
+    for panel, name, other in product(values_of(rows, "panel"), names, others):
         if name != other:
-            verdicts = [verdict(gains(panel, name, other), shared) for panel in panels]
-            trends[f"{name} is better than {other}"] = every(verdicts)
-    return trends
+            cases.append(gained(gains(panel, name, other), shared))
+    return every(cases)
+
+
+def better_everywhere(
+    column: str,
+    names: Sequence[str],
+    others: Sequence[str],
+    rows: Sequence[Row],
+    larger: bool = False,
+) -> Verdict:
+    """Test whether curves without noise are better than each of the others, at every x.
+
+    A case is an x of a panel: there each of the curves `names` must be better than all others.
+    column: that of the compared values. larger: whether larger values are better. The curves of a
+    panel have the same xs.
+    """
+    cases: list[Holds] = []
+    for panel in values_of(rows, "panel"):
+        curves = by_curve(pick(rows, panel=panel), column)
+        if larger:
+            curves = {name: -values for name, values in curves.items()}
+        worst_of_named = np.maximum.reduce([curves[name] for name in names])
+        best_of_others = np.minimum.reduce([curves[name] for name in others])
+        margin = _ROUNDING * np.abs(best_of_others)
+        cases += (worst_of_named < best_of_others - margin).tolist()
+    return every(cases)
 
 
 @dataclass(frozen=True)
@@ -134,18 +186,29 @@ class Axis:
 class Figure:
     """A figure of a paper: what it shows, and how tern computes and draws it.
 
-    x, y: the axes. cells: returns the cells whose rows, in the table RUNS, are drawn. trends: says
-    of these rows which sentences of the paper hold. columns: how many panels are beside each other.
-    shared: of the folds of a cross-validation, see `mean_and_error`.
+    x, y: the axes. cells: returns the cells whose rows, in the table RUNS, are drawn. statements:
+    what the paper says about the figure, with the check of each. untold: further statements, which
+    nothing here can tell, and why. columns: how many panels are beside each other. shared: of the
+    folds of a cross-validation, see `mean_and_error`. y_labels: of panels whose y is not that of
+    the axis.
     """
 
     title: str
     x: Axis
     y: Axis
     cells: Callable[[Options], list[Cell]]
-    trends: Callable[[Sequence[Row]], Trends] = no_trends
+    statements: Mapping[str, Check] = field(default_factory=dict)
+    untold: Mapping[str, str] = field(default_factory=dict)
     columns: int = 2
     shared: float = 0.0
+    y_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def verdicts(self, runs: Sequence[Row]) -> dict[str, Verdict]:
+        """Return the verdict on each statement about the figure. runs: the rows of all runs."""
+        verdicts = {text: check(runs) for text, check in self.statements.items()}
+        for text, reason in self.untold.items():
+            verdicts[text] = Verdict(None, reason)
+        return verdicts
 
     def outcome(self, options: Options, tables: Tables) -> Outcome:
         """Return the result: the means over runs, the best curves, the verdicts, and the picture.
@@ -165,14 +228,14 @@ class Figure:
         rows += self._summaries(other_runs)
         if max(row["runs"] for row in rows) == 1:
             rows = [_of_one_run(row) for row in rows]
-        trends = self.trends(runs)
 
         lines = [self.title, *self._descriptions(rows, best)]
-        trend_rows = []
-        for text, holds in trends.items():
-            lines.append(f"{_WORDS[holds]}: {text}")
-            trend_rows.append({"trend": text, "holds": holds})
-        all_tables = {"figure": rows, "best": best, "trends": trend_rows}
+        statement_rows = []
+        for text, verdict in self.verdicts(runs).items():
+            lines.append(verdict.about(text))
+            row = {"statement": text, "verdict": verdict.words, "detail": verdict.detail}
+            statement_rows.append(row)
+        all_tables = {"figure": rows, "best": best, "statements": statement_rows}
         filled_tables = {name: table for name, table in all_tables.items() if table}
         return Outcome(
             settings={"title": self.title},
@@ -227,7 +290,8 @@ class Figure:
         """Return a panel with all of its curves."""
         curves = Curve.each(pick(rows, panel=panel), "curve", self.x.column, self.y.column)
         x, y = self.x, self.y
-        return Panel(panel, x.label, y.label, curves, log_x=x.log, log_y=y.log)
+        label = self.y_labels.get(panel, y.label)
+        return Panel(panel, x.label, label, curves, log_x=x.log, log_y=y.log)
 
     def _describe_best(self, row: Row) -> str:
         """Return a line on the best curve at one x."""

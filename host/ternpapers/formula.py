@@ -13,7 +13,7 @@ from ternhost.planning.cells import Cell, Row
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 from ternpapers.base import Options
-from ternpapers.figure import RUNS, Axis, Figure, Trends, no_trends
+from ternpapers.figure import RUNS, Axis, Check, Figure
 from ternpapers.perturbing import piecewise_bound, tuple_bound
 
 _POINTS = np.linspace(0, 1, 201)
@@ -28,16 +28,16 @@ def formula(
     x: Axis,
     y: Axis,
     rows: Callable[..., list[Row]],
-    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+    statements: Mapping[str, Check] | None = None,
     **arguments: Any,
 ) -> Figure:
     """Return a figure of the rows that the function `rows` computes from these arguments.
 
-    A row has a panel, a curve, and the columns of the axes. trends: compares the rows with what the
-    paper's text says. arguments: those of `rows`.
+    A row has a panel, a curve, and the columns of the axes. statements: as of `Figure`. arguments:
+    those of `rows`.
     """
     cells = partial(_cells, {"rows": rows, **arguments})
-    return Figure(title, x, y, cells, trends=trends, columns=3)
+    return Figure(title, x, y, cells, statements or {}, columns=3)
 
 
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
@@ -117,10 +117,10 @@ def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
     return rows
 
 
-def variances(names: Sequence[str], trends: Callable[[Sequence[Row]], Trends]) -> Figure:
+def variances(names: Sequence[str], statements: Mapping[str, Check]) -> Figure:
     """Return a figure of the worst-case variances of these mechanisms for one number."""
     title = "worst-case variance for one number"
-    return formula(title, OF_EPSILON, VARIANCE, _variances, trends, names=names)
+    return formula(title, OF_EPSILON, VARIANCE, _variances, statements, names=names)
 
 
 def _variances(names: Sequence[str]) -> list[Row]:

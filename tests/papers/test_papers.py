@@ -117,7 +117,7 @@ def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
         assert math.isfinite(row[described.y.column])
 
 
-# What the papers' texts state and is not so. In a small version noise hides some of the rest.
+# Figures whose statements are checked here, in a small version, and what is not so of them.
 NOT_SO = {
     ("wang", "1"): (),
     ("wang", "3"): (),
@@ -134,7 +134,7 @@ NOT_SO = {
         f"HierA is better than {name} at the true epsilon" for name in ("pm", "harmony")
     ],
     ("mindspore", "silhouette"): (),
-    ("shen", "2"): ("pdpm is better than laplace",),
+    ("shen", "2"): ("PDPM is better than Laplace noise",),
 }
 RUNS = {("hao", "2"): 60, ("zhao", "11"): 20}
 
@@ -145,9 +145,10 @@ RUNS = {("hao", "2"): 60, ("zhao", "11"): 20}
 def test_what_a_paper_says_about_a_figure_holds_or_is_an_erratum(paper, number):
     options = Options(runs=RUNS.get((paper, number)), quick=True, workers=2)
     outcome = experiments.run(paper, options, figure=number)
-    trends = {row["trend"]: row["holds"] for row in outcome.tables["trends"]}
-    assert {trend for trend, holds in trends.items() if holds is False} == {*NOT_SO[paper, number]}
-    assert True in trends.values() or {*trends} == {*NOT_SO[paper, number]}
+    verdicts = {row["statement"]: row["verdict"] for row in outcome.tables["statements"]}
+    not_so = {text for text, verdict in verdicts.items() if verdict == "not so here"}
+    assert not_so == {*NOT_SO[paper, number]}
+    assert "so here" in verdicts.values() or {*verdicts} == not_so
 
 
 @pytest.mark.parametrize(
@@ -171,5 +172,30 @@ def test_one_curve_is_better_than_another_only_beyond_the_noise_of_runs(larger_b
         row = {"panel": "one", "run": run, "x": 1}
         rows.append({**row, "curve": "a", "error": 5 + of_run})
         rows.append({**row, "curve": "b", "error": 5 + of_run + more})
-    (told,) = figure.better("error", ("a",), ("b",), rows).values()
-    assert told is is_better
+    assert figure.better("error", ("a",), ("b",), rows).holds is is_better
+
+
+def test_exact_curves_are_compared_at_every_x():
+    """Curve a is better than b and c at two of three xs; at the third one it is as good as c."""
+    rows = []
+    for x, errors in enumerate([(1, 2, 3), (1, 2, 3), (2, 3, 2)]):
+        for curve, error in zip("abc", errors, strict=True):
+            rows.append({"panel": "one", "run": 0, "x": x, "curve": curve, "error": error})
+    verdict = figure.better_everywhere("error", ("a",), ("b", "c"), rows)
+    assert verdict == figure.Verdict(False, "in 2 of 3 cases")
+    assert figure.better_everywhere("error", ("a",), ("b",), rows).holds
+
+
+def test_a_statement_that_nothing_here_can_tell_stands_in_the_result_with_its_reason():
+    described = figure.Figure(
+        title="a figure",
+        x=figure.Axis("x", "x"),
+        y=figure.Axis("y", "y"),
+        cells=lambda options: [],
+        statements={"y is 1": lambda rows: figure.Verdict(rows[0]["y"] == 1)},
+        untold={"it is 97 % accurate": "needs a network"},
+    )
+    row = {"panel": "one", "curve": "a", "run": 0, "x": 0, "y": 2}
+    lines = described.outcome(Options(), {figure.RUNS: [row]}).lines
+    assert "not so here: y is 1" in lines
+    assert "cannot be told here: it is 97 % accurate (needs a network)" in lines

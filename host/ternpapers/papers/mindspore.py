@@ -24,12 +24,13 @@ from ternhost.planning.simulation import repeated
 from ternhost.planning.statistics import pick
 from ternpapers import baseline
 from ternpapers.base import Options
-from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Trends
+from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Verdict
 from ternpapers.formula import curves, formula
 from ternpapers.mindspore_settings import true_epsilon
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
+_GUIDE_CURVE = f"laplace_eval_eps {_GUIDE}"
 _STEPS, _RATE = 40, 0.25  # the steps and the learning rate of gradient descent
 _CLIENTS = 1000
 _WITH_NOISE = "with noise"  # a curve
@@ -114,17 +115,21 @@ def _log_loss(scores: Floats, labels: Indices) -> float:
     return -float(np.log(probability_of_label).mean())
 
 
-def _as_the_guide(rows: Sequence[Row]) -> Trends:
-    """Compare the silhouette scores with what the guide says of them."""
-    silhouettes = pick(rows, panel=SILHOUETTE)
-    guide_rows = pick(silhouettes, curve=f"laplace_eval_eps {_GUIDE}")
-    with_noise = [row["score"] for row in guide_rows]
-    without_noise = [row["score"] for row in pick(silhouettes, curve=NO_NOISE)]
-    is_unchanged = np.allclose(with_noise, without_noise, atol=1e-3)
-    return {
-        "the score rises as the loss falls": with_noise[-1] > with_noise[0],
-        "noise of the guide's setting changes no score": bool(is_unchanged),
-    }
+def _scores(rows: Sequence[Row], curve: str) -> list[float]:
+    """Return the silhouette scores of a curve, from the model with the largest loss on."""
+    return [row["score"] for row in pick(rows, panel=SILHOUETTE, curve=curve)]
+
+
+def _rises(rows: Sequence[Row]) -> Verdict:
+    """Test whether the score is higher for the best model than for the worst one."""
+    scores = _scores(rows, _GUIDE_CURVE)
+    return Verdict(scores[-1] > scores[0])
+
+
+def _is_unchanged(rows: Sequence[Row]) -> Verdict:
+    """Test whether the noise of the guide's setting changes no score."""
+    scores = _scores(rows, _GUIDE_CURVE)
+    return Verdict(bool(np.allclose(scores, _scores(rows, NO_NOISE), atol=1e-3)))
 
 
 def _by_epsilon(options: Options) -> list[Cell]:
@@ -178,7 +183,10 @@ FIGURES: dict[str, Figure] = {
         _LOSS,
         _SCORE,
         _learning,
-        trends=_as_the_guide,
+        statements={
+            "the score rises as the loss falls": _rises,
+            "noise of the guide's setting changes no score": _is_unchanged,
+        },
     ),
     "epsilons": Figure("score of clusters by epsilon", _EPSILON, _SCORE, _by_epsilon, columns=3),
 }

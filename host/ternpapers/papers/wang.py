@@ -29,7 +29,7 @@ from ternpapers.comparison import (
 )
 from ternpapers.experiments.erm import SHARED
 from ternpapers.experiments.variance import crossing
-from ternpapers.figure import Axis, Figure, Trends, better, by_curve
+from ternpapers.figure import Axis, Figure, Verdict, better, better_everywhere, by_curve
 from ternpapers.formula import (
     OF_EPSILON,
     curves,
@@ -47,19 +47,31 @@ _PM_FROM = 1.29  # epsilon from which PM is better than Duchi's mechanism, by th
 _ROUNDING = 1e-12  # relative
 
 
-def _variance_trends(rows: Sequence[Row]) -> Trends:
-    """Compare the worst-case variances for one number with what the paper says of Fig. 1."""
+def _pm_below_laplace(rows: Sequence[Row]) -> Verdict:
+    """Test whether PM has the smaller worst-case variance at all epsilons of Fig. 1."""
+    return better_everywhere("variance", ("pm",), ("laplace",), rows)
+
+
+def _pm_below_duchi(rows: Sequence[Row]) -> Verdict:
+    """Test whether PM has a smaller worst-case variance than Duchi's mechanism as stated."""
     variances = by_curve(rows, "variance")  # by mechanism, at all epsilons
-    pm, duchi = variances["pm"], variances["duchi"]
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
-    below_laplace = pm < variances["laplace"]
-    below_duchi_as_stated = (pm < duchi) == (epsilon >= _PM_FROM)
-    hm_not_above_both = variances["hm"] <= np.minimum(pm, duchi) * (1 + _ROUNDING)
-    return {
-        "PM's worst-case variance is smaller than Laplace's": bool(below_laplace.all()),
-        "PM's is smaller than Duchi's from epsilon 1.29": bool(below_duchi_as_stated.all()),
-        "HM's is never larger than PM's or Duchi's": bool(hm_not_above_both.all()),
-    }
+    is_below = variances["pm"] < variances["duchi"]
+    return Verdict(bool((is_below == (epsilon >= _PM_FROM)).all()))
+
+
+def _hm_not_above(rows: Sequence[Row]) -> Verdict:
+    """Test whether HM has at most the worst-case variance of PM and of Duchi's mechanism."""
+    variances = by_curve(rows, "variance")
+    least_of_both = np.minimum(variances["pm"], variances["duchi"])
+    return Verdict(bool((variances["hm"] <= least_of_both * (1 + _ROUNDING)).all()))
+
+
+_ABOUT_VARIANCES = {
+    "PM's worst-case variance is smaller than Laplace's": _pm_below_laplace,
+    "PM's is smaller than Duchi's from epsilon 1.29": _pm_below_duchi,
+    "HM's is never larger than PM's or Duchi's": _hm_not_above,
+}
 
 
 def _ratios() -> list[Row]:
@@ -81,16 +93,20 @@ def _over_duchi(name: str, d: int, epsilon: float) -> float:
     return variance / worst_variance_of_tuples("duchi", d, epsilon)
 
 
-def _ratio_trends(rows: Sequence[Row]) -> Trends:
-    """Compare the ratios to Duchi's variance with what the paper says of Fig. 3."""
-    largest_ratio = max(row["ratio"] for row in rows)
-    largest_of_hm = max(row["ratio"] for row in pick(rows, curve="hm"))
-    return {
-        "PM and HM have less worst-case variance than Duchi's mechanism for d > 1": (
-            largest_ratio < 1
-        ),
-        "HM has at most 77 % of it": largest_of_hm <= 0.77,
-    }
+def _below_duchi(rows: Sequence[Row]) -> Verdict:
+    """Test whether all ratios to the worst-case variance of Duchi's mechanism are below 1."""
+    return Verdict(max(row["ratio"] for row in rows) < 1)
+
+
+def _hm_at_most(rows: Sequence[Row]) -> Verdict:
+    """Test whether HM has at most the stated part of the worst-case variance of Duchi's."""
+    return Verdict(max(row["ratio"] for row in pick(rows, curve="hm")) <= 0.77)
+
+
+_ABOUT_RATIOS = {
+    "PM and HM have less worst-case variance than Duchi's mechanism for d > 1": _below_duchi,
+    "HM has at most 77 % of it": _hm_at_most,
+}
 
 
 def _regimes() -> list[Row]:
@@ -105,41 +121,55 @@ def _regimes() -> list[Row]:
     return rows
 
 
-_SMALLER = partial(better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi"))
-_FEWER = partial(
-    better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED
-)
-_LESS = partial(better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED)
+_SMALLER = {
+    "PM and HM have smaller errors than Laplace, SCDF and Duchi": partial(
+        better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi")
+    )
+}
+_FEWER = {
+    "PM and HM have lower misclassification rates than Laplace and Duchi": partial(
+        better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED
+    )
+}
+_LESS = {
+    "PM and HM have smaller errors than Duchi": partial(
+        better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED
+    )
+}
 _RATIO = Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
 
 _CLASSIFIERS = Contest(_LEARNERS, CLASSIFIED)
 FIGURES: dict[str, Figure] = {
-    "1": variances(_LEARNERS, _variance_trends),
+    "1": variances(_LEARNERS, _ABOUT_VARIANCES),
     "2": density("PM", pm.t_pm),
     "3": formula(
-        "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ratio_trends
+        "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ABOUT_RATIOS
     ),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "5": means(
-        "errors of means of 16 Gaussian numbers", Contest(_MECHANISMS, GAUSSIANS), trends=_SMALLER
+        "errors of means of 16 Gaussian numbers",
+        Contest(_MECHANISMS, GAUSSIANS),
+        statements=_SMALLER,
     ),
     "6": means(
         "errors for two other distributions",
         Contest(_MECHANISMS, ("uniform", "power law")),
-        trends=_SMALLER,
+        statements=_SMALLER,
     ),
     "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
     "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models("logistic regression", "logistic", _CLASSIFIERS, MISCLASSIFICATION, trends=_FEWER),
-    "10": models("SVM", "svm", _CLASSIFIERS, MISCLASSIFICATION, trends=_FEWER),
+    "9": models(
+        "logistic regression", "logistic", _CLASSIFIERS, MISCLASSIFICATION, statements=_FEWER
+    ),
+    "10": models("SVM", "svm", _CLASSIFIERS, MISCLASSIFICATION, statements=_FEWER),
     "11": models(
         "linear regression",
         "linear",
         Contest(_LEARNERS[1:], REGRESSED),
         LINEAR_ERROR,
-        trends=_LESS,
+        statements=_LESS,
     ),
     "table-1": formula(
         "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes

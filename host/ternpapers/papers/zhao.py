@@ -5,11 +5,11 @@ IEEE Internet of Things Journal 8, 2021.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from ternhost.datasets import Floats
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import piecewise, three_outputs
@@ -29,7 +29,7 @@ from ternpapers.comparison import (
 )
 from ternpapers.experiments.erm import SHARED
 from ternpapers.experiments.variance import CROSSINGS, crossing
-from ternpapers.figure import Axis, Figure, Trends, better, by_curve, every, verdict
+from ternpapers.figure import Axis, Check, Figure, Verdict, better, by_curve, every, gained
 from ternpapers.formula import (
     EPSILONS,
     OF_EPSILON,
@@ -50,30 +50,37 @@ _ROUNDING = 1e-9  # relative
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 
 
-def _variance_trends(rows: Sequence[Row]) -> Trends:
-    """Compare the worst-case variances for one number with what the paper says of Fig. 2."""
-    variances = by_curve(rows, "variance")  # of each mechanism, at all epsilons
-    epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
-    three_outputs, duchi = variances["three-outputs"], variances["duchi"]
-    variances_of_others = [variances[name] for name in _ONE_NUMBER if name != "hm-tp"]
-    others = np.minimum.reduce(variances_of_others)  # the least at each epsilon
+def _is_never_worse(name: str, other: str, rows: Sequence[Row]) -> Verdict:
+    """Test whether a mechanism's worst-case variance is at most that of another at all epsilons."""
+    variances = by_curve(rows, "variance")
+    return Verdict(bool((variances[name] <= variances[other] * (1 + _ROUNDING)).all()))
 
-    def is_never_worse(variance: Floats, rival: Floats) -> bool:
-        """Return whether a variance is at most that of the rival, at all epsilons."""
-        return bool((variance <= rival * (1 + _ROUNDING)).all())
 
-    up_to_ln_2 = epsilon <= _LN_2
-    is_duchi = np.allclose(three_outputs[up_to_ln_2], duchi[up_to_ln_2])
-    pm_opt_is_first = is_never_worse(variances["pm-opt"], variances["pm-sub"])
-    pm_sub_is_second = is_never_worse(variances["pm-sub"], variances["pm"])
-    return {
-        "up to ln 2 Three-Outputs is Duchi's mechanism": bool(is_duchi),
-        "Three-Outputs is never worse than Duchi's": is_never_worse(three_outputs, duchi),
-        "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": (
-            pm_opt_is_first and pm_sub_is_second
-        ),
-        "HM-TP is better than every other mechanism": is_never_worse(variances["hm-tp"], others),
-    }
+def _is_duchi_up_to_ln_2(rows: Sequence[Row]) -> Verdict:
+    """Test whether Three-Outputs has the worst-case variance of Duchi's mechanism up to ln 2."""
+    up_to_ln_2 = [row for row in rows if row["epsilon"] <= _LN_2]
+    variances = by_curve(up_to_ln_2, "variance")
+    return Verdict(bool(np.allclose(variances["three-outputs"], variances["duchi"])))
+
+
+def _in_order(rows: Sequence[Row]) -> Verdict:
+    """Test whether PM-OPT is never worse than PM-SUB, which is never worse than PM."""
+    pairs = (("pm-opt", "pm-sub"), ("pm-sub", "pm"))
+    return every(_is_never_worse(name, other, rows).holds for name, other in pairs)
+
+
+def _hm_tp_is_best(rows: Sequence[Row]) -> Verdict:
+    """Test whether HM-TP is never worse than any other mechanism."""
+    others = [name for name in _ONE_NUMBER if name != "hm-tp"]
+    return every(_is_never_worse("hm-tp", other, rows).holds for other in others)
+
+
+_ABOUT_VARIANCES: dict[str, Check] = {
+    "up to ln 2 Three-Outputs is Duchi's mechanism": _is_duchi_up_to_ln_2,
+    "Three-Outputs is never worse than Duchi's": partial(_is_never_worse, "three-outputs", "duchi"),
+    "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": _in_order,
+    "HM-TP is better than every other mechanism": _hm_tp_is_best,
+}
 
 
 def _zero_probabilities() -> list[Row]:
@@ -83,14 +90,15 @@ def _zero_probabilities() -> list[Row]:
     return curves("Three-Outputs", "epsilon", "a", law, epsilons)
 
 
-def _zero_trends(rows: Sequence[Row]) -> Trends:
-    """Compare a with what the paper says of Fig. 3."""
+def _is_0_first(rows: Sequence[Row]) -> Verdict:
+    """Test whether a is 0 up to epsilon ln 2."""
+    return Verdict(not any(row["a"] for row in rows if row["epsilon"] < _LN_2))
+
+
+def _rises(rows: Sequence[Row]) -> Verdict:
+    """Test whether a never falls as epsilon grows."""
     a = by_curve(rows, "a")[_A_AT_0]
-    below_ln_2 = [row["a"] for row in rows if row["epsilon"] < _LN_2]
-    return {
-        "a is 0 up to epsilon ln 2": not any(below_ln_2),
-        "a rises with epsilon": bool((np.diff(a) >= 0).all()),
-    }
+    return Verdict(bool((np.diff(a) >= 0).all()))
 
 
 def _variances_of_tuples() -> list[Row]:
@@ -117,7 +125,7 @@ def _crossings(first: int, last: int) -> list[Row]:
 
 def _more_outputs(
     column: str, rows: Sequence[Row], larger: bool = False, shared: float = 0.0
-) -> Trends:
+) -> Verdict:
     """Test whether the most outputs are better than the fewest, in every panel, paired by runs.
 
     column: the column of the compared values. larger: whether larger values are better. shared: see
@@ -138,23 +146,23 @@ def _more_outputs(
             gains_of_runs.append(sign * (many[column] - few[column]))
         return gains_of_runs
 
-    trends = {}
-    panels = values_of(rows, "panel")
-    for name in values_of(rows, "curve"):
-        if name in WINDOWED:
-            verdicts = [verdict(gains(panel, name), shared) for panel in panels]
-            trends[f"{name} is better with {most:,} outputs than with {fewest}"] = every(verdicts)
-    return trends
+    names = [name for name in values_of(rows, "curve") if name in WINDOWED]
+    cases = product(values_of(rows, "panel"), names)
+    return every(gained(gains(panel, name), shared) for panel, name in cases)
 
 
 _OTHERS = _MECHANISMS[:-1]
-_SMALLER = partial(better, "squared_error", ("hm-tp",), _OTHERS)
-_MORE_ACCURATE = partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
-_LESS = partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)
+_HM_TP = "HM-TP is better than every other mechanism"
+_SMALLER = {_HM_TP: partial(better, "squared_error", ("hm-tp",), _OTHERS)}
+_MORE_ACCURATE = {
+    _HM_TP: partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
+}
+_LESS = {_HM_TP: partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)}
 _A = Axis("a", "a")
-_ERRORS = partial(_more_outputs, "squared_error")
-_LOSSES = partial(_more_outputs, "squared_error", shared=SHARED)
-_ACCURACIES = partial(_more_outputs, "accuracy", larger=True, shared=SHARED)
+_WITH_OUTPUTS = "more outputs are better"
+_ERRORS = {_WITH_OUTPUTS: partial(_more_outputs, "squared_error")}
+_LOSSES = {_WITH_OUTPUTS: partial(_more_outputs, "squared_error", shared=SHARED)}
+_ACCURACIES = {_WITH_OUTPUTS: partial(_more_outputs, "accuracy", larger=True, shared=SHARED)}
 _DISCRETE = tuple(WINDOWED)
 
 
@@ -186,34 +194,36 @@ def _contest(
 _ALL = _contest(_MECHANISMS, ACCURACY)
 _BY_OUTPUTS = _contest(_DISCRETE, ACCURACY, _outputs_at(4.0))
 FIGURES: dict[str, Figure] = {
-    "2": variances(_ONE_NUMBER, _variance_trends),
+    "2": variances(_ONE_NUMBER, _ABOUT_VARIANCES),
     "3": formula(
         "a, the probability of 0 in Three-Outputs",
         OF_EPSILON,
         _A,
         _zero_probabilities,
-        _zero_trends,
+        {"a is 0 up to epsilon ln 2": _is_0_first, "a rises with epsilon": _rises},
     ),
     "4": density("PM-SUB", piecewise.t_sub),
     "5": formula("worst-case variance for d numbers", OF_EPSILON, VARIANCE, _variances_of_tuples),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "7": means(
-        "errors of means of 16 Gaussian numbers", Contest(_MECHANISMS, GAUSSIANS), trends=_SMALLER
+        "errors of means of 16 Gaussian numbers",
+        Contest(_MECHANISMS, GAUSSIANS),
+        statements=_SMALLER,
     ),
-    "8": models("logistic regression", "logistic", _ALL, ACCURACY, trends=_MORE_ACCURATE),
-    "9": models("SVM", "svm", _ALL, ACCURACY, trends=_MORE_ACCURATE),
+    "8": models("logistic regression", "logistic", _ALL, ACCURACY, statements=_MORE_ACCURATE),
+    "9": models("SVM", "svm", _ALL, ACCURACY, statements=_MORE_ACCURATE),
     "10": models(
         "linear regression",
         "linear",
         _contest(_MECHANISMS[1:], LINEAR_ERROR),
         LINEAR_ERROR,
-        trends=_LESS,
+        statements=_LESS,
     ),
     "11": means(
         "errors of means by the number of outputs",
         Contest(_DISCRETE, GAUSSIANS, _outputs_at(4.0)),
         OUTPUTS,
-        trends=_ERRORS,
+        statements=_ERRORS,
     ),
     "12": models(
         "linear regression by outputs",
@@ -221,7 +231,7 @@ FIGURES: dict[str, Figure] = {
         _contest(_DISCRETE, LINEAR_ERROR, _outputs_at(4.0)),
         LINEAR_ERROR,
         OUTPUTS,
-        trends=_LOSSES,
+        statements=_LOSSES,
     ),
     "13": models(
         "logistic regression by outputs",
@@ -229,7 +239,7 @@ FIGURES: dict[str, Figure] = {
         _BY_OUTPUTS,
         ACCURACY,
         OUTPUTS,
-        trends=_ACCURACIES,
+        statements=_ACCURACIES,
     ),
     "14": models(
         "accuracy of linear regression by outputs",
@@ -237,7 +247,7 @@ FIGURES: dict[str, Figure] = {
         _BY_OUTPUTS,
         ACCURACY,
         OUTPUTS,
-        trends=_ACCURACIES,
+        statements=_ACCURACIES,
     ),
     "15": models(
         "SVM at epsilon 5, PM-SUB and Three-Outputs",
