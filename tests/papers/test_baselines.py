@@ -12,7 +12,9 @@ from ternhost import datasets
 from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import piecewise
 from ternhost.vectorised import ModelParameters, gradients
-from ternpapers import baseline, comparison, discretisation, perturbing
+from ternpapers import baseline, discretisation, perturbing
+from ternpapers.comparison.means import numbers_of
+from ternpapers.comparison.reports import reported
 
 # SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon
 # and e = exp(-epsilon). The density falls by e at m and at each step of 2 beyond it.
@@ -113,7 +115,7 @@ def test_hm_tp_has_larger_errors_than_pm_sub_where_values_are_about_0():
     Each of 100,000 devices reports one of 16 numbers at epsilon 1.
     """
     devices, numbers = 100_000, 16
-    x = comparison._numbers("Gaussian, mean 0", devices)[::500]
+    x = numbers_of("Gaussian, mean 0", devices)[::500]
 
     def mean_squared_error(name):
         variance = np.vectorize(mechanisms.REGISTRY.named(name).variance)
@@ -177,7 +179,7 @@ def test_duchi_s_tuples_as_printed_tell_more_where_d_is_even(d, epsilon_told):
 @pytest.mark.parametrize("name", ["duchi", "hm", "hm-tp"])
 def test_reports_of_tuples_are_unbiased(name):
     x = np.tile(np.linspace(-1, 1, 6), (100_000, 1))
-    reports = comparison.reported(x, name, 5.0, baseline.generator(2))
+    reports = reported(x, name, 5.0, baseline.generator(2))
     errors = reports.std(axis=0) / len(x) ** 0.5
     assert (np.abs(reports.mean(axis=0) - x[0]) < 5 * errors).all()
 

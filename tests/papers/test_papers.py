@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from ternhost.cli.tree import build_parser
-from ternpapers import comparison, experiments, figure
+from ternpapers import experiments, figure
 from ternpapers.base import Options
+from ternpapers.comparison import contest
 from ternpapers.papers import hao
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
     """Each figure of the papers is drawn from few points and one run: every curve is in the
     legend, and every point is a finite number.
     """
-    monkeypatch.setattr(comparison, "_EPSILONS", (1.0, 4.0))
+    monkeypatch.setattr(contest, "_EPSILONS", (1.0, 4.0))
     monkeypatch.setattr(hao, "_RATES", (0.1,))
     monkeypatch.setattr(Options, "runs_or", lambda *_, **numbers: 1)
     outcome = experiments.run(paper, Options(quick=True, workers=1), figure=number)

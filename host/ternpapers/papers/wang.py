@@ -13,19 +13,15 @@ import numpy as np
 
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick
-from ternpapers.comparison import (
+from ternpapers.comparison.contest import CLIENTS, DIMENSION, EPSILON, Contest
+from ternpapers.comparison.frequencies import tables
+from ternpapers.comparison.means import GAUSSIANS, means
+from ternpapers.comparison.models import (
     CLASSIFIED,
-    CLIENTS,
-    DIMENSION,
-    EPSILON,
-    GAUSSIANS,
     LINEAR_ERROR,
     MISCLASSIFICATION,
     REGRESSED,
-    Contest,
-    means,
     models,
-    tables,
 )
 from ternpapers.experiments.erm import SHARED
 from ternpapers.experiments.variance import crossing

@@ -14,18 +14,15 @@ from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import piecewise, three_outputs
 from ternpapers import discretisation
-from ternpapers.comparison import (
+from ternpapers.comparison.contest import EPSILON, OUTPUTS, Contest
+from ternpapers.comparison.frequencies import tables
+from ternpapers.comparison.means import GAUSSIANS, means
+from ternpapers.comparison.models import (
     ACCURACY,
     CLASSIFIED,
-    EPSILON,
-    GAUSSIANS,
     LINEAR_ERROR,
-    OUTPUTS,
     REGRESSED,
-    Contest,
-    means,
     models,
-    tables,
 )
 from ternpapers.experiments.erm import SHARED
 from ternpapers.experiments.variance import CROSSINGS, crossing

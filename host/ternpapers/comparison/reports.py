@@ -1,0 +1,49 @@
+"""How a client reports d numbers, and a total epsilon is spent on them."""
+
+import numpy as np
+
+from ternhost.datasets import Floats
+from ternhost.learn.designs import coordinates_by_rule
+from ternhost.privacy.base import MICRO
+from ternpapers import baseline
+from ternpapers.perturbing import (
+    MECHANISMS,
+    WINDOWED,
+    duchi_tuples,
+    largest_output,
+    rounded,
+)
+
+_SPLIT = ("laplace", "scdf", "staircase")  # these report all numbers, at epsilon / d each
+TUPLES = "duchi"  # this one reports all numbers at once
+
+
+def reported(
+    x: Floats, name: str, epsilon: float, rng: np.random.Generator, outputs: int | None = None
+) -> Floats:
+    """Perturb tuples (n x d) by a mechanism of perturbing.py; return unbiased reports (n x d).
+
+    A report is 0 at the numbers that its client leaves out. name: that of the mechanism. epsilon:
+    that of the whole report. outputs: how many values each number of a report can have, by
+    Algorithm 5 of Zhao et al., which rounds the reports of some mechanisms; None for no rounding.
+    """
+    n, d = x.shape
+    if name == TUPLES:
+        return duchi_tuples(x, epsilon, rng)
+
+    # k: how many of the d numbers a client reports, each at epsilon / k.
+    k = d
+    if name not in _SPLIT:
+        k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
+    perturb = MECHANISMS[name](epsilon / k)
+    if outputs and name in WINDOWED:
+        perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
+    if k == d:
+        return perturb(x, rng)
+
+    coordinates = baseline.choose(n, d, k, rng)
+    values = np.take_along_axis(x, coordinates, axis=1)
+    reports = np.zeros((n, d))
+    # The factor d / k makes up for the numbers that are left out.
+    np.put_along_axis(reports, coordinates, d / k * perturb(values, rng), axis=1)
+    return reports
