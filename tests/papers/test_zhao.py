@@ -14,7 +14,8 @@ from tern.fixed import ONE
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import piecewise, three_outputs
-from ternpapers import baseline, comparison, discretisation, perturbing
+from ternpapers import baseline, discretisation, perturbing
+from ternpapers.comparison.reports import reported
 from ternpapers.mechanisms import hybrid, pm
 
 EPSILONS = (0.3, 0.75, 1.0, 2.0, 4.0)
@@ -267,7 +268,7 @@ def test_a_report_of_algorithm_6_has_k_numbers_at_epsilon_over_k(name, monkeypat
 
     monkeypatch.setitem(perturbing.MECHANISMS, name, perturb_at)
     x = np.full((1000, d), 0.5)
-    reports = comparison.reported(x, name, epsilon, baseline.generator(1))
+    reports = reported(x, name, epsilon, baseline.generator(1))
 
     assert at == [epsilon / k]
     assert ((reports != 0).sum(axis=1) == k).all()
