@@ -210,6 +210,24 @@ class Figure:
             verdicts[text] = Verdict(None, reason)
         return verdicts
 
+    def statement_rows(self, runs: Sequence[Row]) -> list[Row]:
+        """Return a row for each statement, with its verdict and how it was computed.
+
+        runs: the rows of all runs.
+        """
+        number_of_runs = max(row["runs"] for row in self._summaries(runs))
+        computed = f"{number_of_runs} runs"
+        if number_of_runs == 1:
+            computed = "exactly"
+        rows: list[Row] = []
+        for text, verdict in self.verdicts(runs).items():
+            row = {"statement": text, "verdict": verdict.words, "detail": verdict.detail}
+            if text in self.untold:
+                rows.append({**row, "computed": "not"})
+            else:
+                rows.append({**row, "computed": computed})
+        return rows
+
     def outcome(self, options: Options, tables: Tables) -> Outcome:
         """Return the result: the means over runs, the best curves, the verdicts, and the picture.
 
@@ -230,12 +248,9 @@ class Figure:
             rows = [_of_one_run(row) for row in rows]
 
         lines = [self.title, *self._descriptions(rows, best)]
-        statement_rows = []
         for text, verdict in self.verdicts(runs).items():
             lines.append(verdict.about(text))
-            row = {"statement": text, "verdict": verdict.words, "detail": verdict.detail}
-            statement_rows.append(row)
-        all_tables = {"figure": rows, "best": best, "statements": statement_rows}
+        all_tables = {"figure": rows, "best": best, "statements": self.statement_rows(runs)}
         filled_tables = {name: table for name, table in all_tables.items() if table}
         return Outcome(
             settings={"title": self.title},
