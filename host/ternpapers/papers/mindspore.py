@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+from scipy.integrate import trapezoid
 
 from tern.fixed import ONE
 from ternhost.datasets import Floats, Indices, held_out
@@ -30,6 +31,8 @@ from ternpapers.mindspore_settings import true_epsilon
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
+_NOISE, _PROBABILITY = 1e-5, 0.9
+_TOLERANCE = 0.005  # of a probability that is integrated on a grid
 _GUIDE_CURVE = f"laplace_eval_eps {_GUIDE}"
 _STEPS, _RATE = 40, 0.25  # the steps and the learning rate of gradient descent
 _CLIENTS = 1000
@@ -50,6 +53,15 @@ def _densities() -> list[Row]:
 def _laplace_density(setting: int, x: float) -> float:
     """Return the density at x of Laplace noise of scale 1 / setting."""
     return setting / 2 * math.exp(-abs(x) * setting)
+
+
+def _is_small_enough(rows: Sequence[Row]) -> Verdict:
+    """Test whether the noise of the guide's setting is at most 1e-5 with a probability of 0.9."""
+    guide_rows = pick(rows, panel=_GUIDE_CURVE)
+    small = [row for row in guide_rows if abs(row["x"]) <= _NOISE]
+    densities = [row["density"] for row in small]
+    probability = float(trapezoid(densities, [row["x"] for row in small]))
+    return Verdict(abs(probability - _PROBABILITY) < _TOLERANCE, f"{probability:.3f}")
 
 
 def _learning(options: Options) -> list[Cell]:
@@ -177,6 +189,9 @@ FIGURES: dict[str, Figure] = {
         Axis("x", "noise of a probability"),
         Axis("density", "density"),
         _densities,
+        {
+            "noise of the guide's setting is at most 1e-5 with a probability of 0.9": _is_small_enough
+        },
     ),
     "silhouette": Figure(
         "score of clusters against the loss, while a model learns",
