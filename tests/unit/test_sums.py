@@ -161,11 +161,43 @@ def test_of_a_budget_the_whole_device_has_the_square_of_its_units(tern):
     assert result["epsilon_device"] == pytest.approx(sums.epsilon_of(100**2 * budget, 1e-6))
 
 
-@pytest.mark.parametrize("units", [1, 8, 60])
-def test_group_privacy_of_a_pure_card_adds_epsilons(account, units):
-    """By rho, eight units would have an epsilon of 68: the smaller bound is shown."""
-    result = account(f"three-outputs:1 --unit record --records {units}")
-    assert result["epsilon_device"] == pytest.approx(units, rel=1e-5)
+@pytest.mark.parametrize("records", [1, 8, 60])
+def test_a_pure_epsilon_of_a_record_is_as_many_times_that_for_the_device_as_it_has_records(
+    account, records
+):
+    """Zhao et al., Table III: for m records the epsilon of a record gives m epsilon for the device.
+    By rho, eight records would have 68.
+    """
+    result = account(f"three-outputs:1 --unit record --records {records}")
+    assert result["epsilon_device_pure"] == pytest.approx(records, rel=1e-5)
+    assert result["epsilon_device"] == pytest.approx(records, rel=1e-5)
+
+
+@pytest.mark.parametrize("words", ["three-outputs:1 --rounds 3", "three-outputs:1 pm:2"])
+def test_the_pure_epsilon_of_several_reports_is_also_multiplied_by_the_records(account, words):
+    result = account(f"{words} --unit record --records 8")
+    assert result["epsilon_device"] == pytest.approx(8 * 3, rel=1e-5)
+
+
+def test_of_many_small_epsilons_the_smaller_bound_by_rho_is_shown_for_the_device(account):
+    result = account("three-outputs:.01 --rounds 10000 --unit record --records 8")
+    by_rho = sums.epsilon_of(8**2 * 10_000 * sums.rho_of_pure(10_000), 1e-6)
+    assert result["epsilon_device_pure"] == pytest.approx(800)
+    assert result["epsilon_device"] <= by_rho < 80
+
+
+@pytest.mark.parametrize(
+    ("words", "lines_with_delta"),
+    [
+        ("three-outputs:1 --unit record --records 8", 0),
+        ("three-outputs:.01 --rounds 10000 --unit record --records 8", 2),
+        ("--budget 1 --unit record --records 8", 2),
+    ],
+)
+def test_a_bound_that_needs_no_delta_is_said_without_one(tern, words, lines_with_delta):
+    said = tern("card", "account", *words.split()).out
+    after_the_table = said[said.index("rho") :]
+    assert sum("delta" in line for line in after_the_table.splitlines()) == lines_with_delta
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ rho (zCDP).
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ from ternhost.extensions import intermediaries
 from ternhost.options import require
 from ternhost.privacy import cards, many_reports, shuffling
 from ternhost.privacy.base import parse_epsilon
-from ternhost.privacy.guarantee import rounded
+from ternhost.privacy.composing import PrivacyLoss
+from ternhost.privacy.guarantee import Bounds, rounded
 from ternhost.privacy.many_reports import CardReports, Epsilons, LedgerCosts
 from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
 
-_MEANS_LITTLE = 10  # an epsilon above this is said to protect hardly at all
+_MEANS_LITTLE = 10  # an epsilon above this is said to say little
 _OF_A_LEDGER = ("budget", "unit", "records")
 _ANY = "any"  # as in any:2, for whatever mechanism has this epsilon
 _EXAMPLE = """tern card account three-outputs:.1 --rounds 1000 --plot rounds.png
@@ -271,6 +272,8 @@ def _rounds_lines(name: str, rows: Sequence[Epsilons], args: argparse.Namespace)
     if args.k > 1:
         title += f", {args.k} values in a report"
     title += f", at delta {args.delta:g}"
+    if rows[-1].pure is not None:
+        title += " (the pure one needs none)"
     if args.shuffled is None:
         column = "reports"
         bound_name = "epsilon"
@@ -453,7 +456,26 @@ def _run_ledger(args: argparse.Namespace) -> int:
 
 def _json_of_costs(costs: LedgerCosts) -> dict[str, Any]:
     """Return what reports cost a ledger, for JSON, with what it protects in words."""
-    return {**asdict(costs), "protects": protected(costs.unit)}
+    fields: dict[str, Any] = {
+        "rounds": costs.rounds,
+        "delta": costs.loss.delta,
+        "rho": costs.rho,
+        "rho_each": costs.rho_each,
+        "epsilon_each_pure": costs.epsilon_each_pure,
+        "unit": costs.unit,
+        "units": costs.units,
+        "protects": protected(costs.unit),
+    }
+    losses = {
+        "epsilon": costs.loss,
+        "epsilon_content": costs.loss_content,
+        "epsilon_device": costs.loss_device,
+        "epsilon_device_content": costs.loss_device_content,
+    }
+    for name, loss in losses.items():
+        fields[name] = None if loss is None else loss.epsilon
+        fields[f"{name}_pure"] = None if loss is None else loss.pure
+    return fields
 
 
 def _ledger_words(what: str, costs: LedgerCosts) -> str:
@@ -461,7 +483,7 @@ def _ledger_words(what: str, costs: LedgerCosts) -> str:
 
     what: the reports in words.
     """
-    of_unit = _both(costs.epsilon, costs.epsilon_content, costs.delta)
+    of_unit = _both(costs.loss, costs.loss_content)
     lines = [f"{what}: rho {costs.rho:g} in total, for {protected(costs.unit)} {of_unit}"]
     if costs.rho_each is not None:
         lines.append(
@@ -471,11 +493,11 @@ def _ledger_words(what: str, costs: LedgerCosts) -> str:
 
     # A unit is part of a device: say how the whole device is protected.
     if costs.units > 1:
-        of_device = _both(costs.epsilon_device, costs.epsilon_device_content, costs.delta)
+        of_device = _both(costs.loss_device, costs.loss_device_content)
         lines.append(f"  device     a whole device has {costs.units:,} units: {of_device}")
-        remark = "what is common to all of its records is protected by no more than that"
-        if costs.epsilon_device > _MEANS_LITTLE:
-            remark += ": hardly at all"
+        remark = "for what all of its records have in common, nothing better is proved"
+        if costs.loss_device.epsilon > _MEANS_LITTLE:
+            remark += f", and an epsilon above {_MEANS_LITTLE} says little"
         lines.append(f"             {remark}")
     elif costs.unit:
         remark = "a whole device is protected less: --records says how many records it holds"
@@ -483,12 +505,12 @@ def _ledger_words(what: str, costs: LedgerCosts) -> str:
     return "\n".join(lines)
 
 
-def _both(presence: float, content: float | None, delta: float) -> str:
-    """Return two epsilons in words: for whether something was there, and for what it says.
+def _both(presence: PrivacyLoss, content: PrivacyLoss | None) -> str:
+    """Return two losses in words: for whether something was there, and for what it says.
 
     content: None of a whole device, whose presence is not hidden.
     """
-    text = f"epsilon {_number(presence)} at delta {delta:g}"
+    text = f"epsilon {Bounds.of_loss(presence).words}"
     if content is None:
         return text
-    return f"{text} (that it was there) and {_number(content)} (what it says)"
+    return f"{text} (that it was there) and {Bounds.of_loss(content).words} (what it says)"

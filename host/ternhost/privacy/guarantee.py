@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from tern import ledger
 from ternhost.privacy import gaussian_curve, sums
-from ternhost.privacy.composing import ReportKind, compose, for_steps, pure_sum
+from ternhost.privacy.composing import PrivacyLoss, ReportKind, compose, for_steps, pure_sum
 from ternhost.privacy.units import DEVICE, protected
 
 _DIGITS = 3  # of a number for people
@@ -77,11 +77,20 @@ class Bounds:
     @classmethod
     def of(cls, reports: Mapping[ReportKind, int], delta: float) -> Self:
         """Return the bounds for a device that makes these reports. reports: how many of each kind."""
-        loss = compose(reports, delta)
+        bounds = cls.of_loss(compose(reports, delta))
+        if bounds.exceeded is not None:
+            return bounds
+        return replace(bounds, exceeded=_probability_of_exceeding(reports, bounds.epsilon))
+
+    @classmethod
+    def of_loss(cls, loss: PrivacyLoss) -> Self:
+        """Return the bounds that a privacy loss proves.
+
+        How likely `epsilon` is exceeded is known only if it needs no delta.
+        """
         if loss.pure is not None and loss.epsilon >= _WORTHWHILE * loss.pure:
-            return cls(loss.pure, loss.pure, delta, exceeded=0.0)
-        exceeded = _probability_of_exceeding(reports, loss.epsilon)
-        return cls(loss.pure, loss.epsilon, delta, exceeded)
+            return cls(loss.pure, loss.pure, loss.delta, exceeded=0.0)
+        return cls(loss.pure, loss.epsilon, loss.delta)
 
     @property
     def words(self) -> str:

@@ -16,7 +16,7 @@ from ternhost.errors import UsageError
 from ternhost.options import require
 from ternhost.privacy import cards, certify, composing, shuffling, sums
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import ReportKind
+from ternhost.privacy.composing import PrivacyLoss, ReportKind
 from ternhost.privacy.shuffling import Shuffled
 from ternhost.privacy.units import DEVICE
 
@@ -182,29 +182,28 @@ def ladder(last: int) -> list[int]:
 
 @dataclass(frozen=True)
 class LedgerCosts:
-    """What reports cost a ledger in rho, and which epsilons at `delta` that means.
+    """What reports cost a ledger in rho, and which epsilons that means.
 
     - rounds: into how many equal parts the rho is divided
     - rho: of all reports; rho_each: of one; None where different cards cost differently
     - epsilon_each_pure: the epsilon of a pure mechanism that costs as much as one report
     - unit: how many records are protected together; 0: all of a device
     - units: how many units a device holds
-    - epsilon: of a unit: whether it was there; epsilon_content: what it says. A whole device has
-      only the first, since its presence is no secret
-    - epsilon_device, epsilon_device_content: the same of all units of a device together
+    - loss: the privacy loss of a unit: whether it was there; loss_content: what it says. A whole
+      device has only the first, since its presence is no secret
+    - loss_device, loss_device_content: the same of all units of a device together (group privacy)
     """
 
     rounds: int
-    delta: float
     rho: float
     rho_each: float | None
     epsilon_each_pure: float | None
     unit: int
     units: int
-    epsilon: float
-    epsilon_content: float | None
-    epsilon_device: float
-    epsilon_device_content: float | None
+    loss: PrivacyLoss
+    loss_content: PrivacyLoss | None
+    loss_device: PrivacyLoss
+    loss_device_content: PrivacyLoss | None
 
 
 def units_of(records: int | None, unit: int) -> int:
@@ -289,30 +288,29 @@ def _ledger_costs(
     """
     kinds_of_unit = {replace(kind, unit=unit): times for kind, times in kinds.items()}
 
-    def epsilon(steps: int) -> float:
-        """Return the epsilon, at delta, between data that are this many steps apart."""
-        return composing.compose(composing.for_steps(kinds_of_unit, steps), delta).epsilon
+    def loss(steps: int) -> PrivacyLoss:
+        """Return the privacy loss between data that are this many steps apart."""
+        return composing.compose(composing.for_steps(kinds_of_unit, steps), delta)
 
-    # Of a whole device only one epsilon is given, since its presence is no secret.
-    epsilon_content = None
-    epsilon_device_content = None
+    # Of a whole device only one loss is given, since its presence is no secret.
+    loss_content = None
+    loss_device_content = None
     if hides_presence and unit != DEVICE:
-        epsilon_content = epsilon(steps=2)
-        epsilon_device_content = epsilon(steps=2 * units)
+        loss_content = loss(steps=2)
+        loss_device_content = loss(steps=2 * units)
     micro_rho = sum(times * kind.rho for kind, times in kinds.items())
     rounds = sum(kinds.values())
     costs = LedgerCosts(
         rounds=rounds,
-        delta=delta,
         rho=micro_rho / MICRO,
         rho_each=None,
         epsilon_each_pure=None,
         unit=unit,
         units=units,
-        epsilon=epsilon(steps=1),
-        epsilon_content=epsilon_content,
-        epsilon_device=epsilon(steps=units),
-        epsilon_device_content=epsilon_device_content,
+        loss=loss(steps=1),
+        loss_content=loss_content,
+        loss_device=loss(steps=units),
+        loss_device_content=loss_device_content,
     )
     return _divided(costs, micro_rho, rounds)
 
