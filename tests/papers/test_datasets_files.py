@@ -244,6 +244,37 @@ def test_vehicle_is_read_packed_or_not(folder, ending, pack):
     assert data.features[0, [0, 1, 2, 50, 100]].tolist() == expected
 
 
+@pytest.mark.parametrize("pack", [bytes, bz2.compress])
+def test_the_files_of_vehicle_may_be_appended_to_each_other(tmp_path, pack):
+    joined = tmp_path / "vehicle"
+    joined.write_bytes(pack(VEHICLE_LINES) + pack(b"1 2:0.5\n"))
+    if pack is bz2.compress:
+        joined = joined.rename(tmp_path / "vehicle.bz2")
+    assert vehicle.vehicle(joined).labels.tolist() == [2, 0, 1, 0]
+
+
+def test_a_model_of_two_classes_tells_the_third_class_of_vehicle_from_the_others(folder):
+    (folder / "combined_scale").write_bytes(VEHICLE_LINES)
+    data = datasets.load("vehicle")
+    assert (data.task, data.labels.tolist()) == (CLASSIFICATION, [ONE, -ONE, -ONE])
+
+
+def test_vehicle_6_has_the_last_six_features(folder):
+    (folder / "combined_scale").write_bytes(VEHICLE_LINES)
+    data = datasets.load("vehicle-6")
+    last_six = tuple(f"sensor{number}" for number in range(95, 101))
+    assert data.feature_names == ("constant", *last_six)
+    assert data.features[:, -1].tolist() == [ONE, 0, -ONE // 8]
+
+
+def test_an_arff_file_of_vehicle_is_refused_with_the_format_that_is_read(tmp_path):
+    path = tmp_path / "vehicle.arff"
+    path.write_text("@RELATION vehicle\n@ATTRIBUTE Y {1,2,3}\n@DATA\n{0 1,1 0.5}\n")
+    with pytest.raises(UsageError) as caught:
+        vehicle.vehicle(path)
+    assert "libsvm" in caught.value.hint
+
+
 # Images
 
 

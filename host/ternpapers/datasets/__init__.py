@@ -39,7 +39,7 @@ WISDM_RECORDS = Source(
 )
 VEHICLE = Source(
     vehicle.vehicle,
-    positive=("3",),
+    positive=("3",),  # vehicle.py says why
     has_file=True,
     about="the kind of a vehicle, from 100 features of sensors beside a road",
 )

@@ -1,6 +1,11 @@
 """Reads SensIT Vehicle (Duarte and Hu 2004), a data set in libsvm format.
 
-Its classes are three kinds of vehicle, one of which passed the sensors.
+Its classes are what passed the sensors beside a road: one of two kinds of vehicle, or neither.
+
+Zhao et al. have 98,528 records. These are the records of two files of the publishers, for training
+(78,823) and for testing (19,705), one after the other. They also speak of a binary label for an SVM,
+and do not say which classes they join. A model of two classes here tells the third class from the
+other two. So it keeps all 98,528 records, whereas two of the three classes alone would be fewer.
 """
 
 from pathlib import Path
@@ -16,7 +21,10 @@ FILES = (
     "vehicle",
     "SensIT_combined_scale",
 )
-SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html (combined_scale)"
+SOURCE = (
+    "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html (combined_scale in "
+    "libsvm format, not ARFF; append combined_scale.t for all 98,528 records)"
+)
 _FEATURES = 100
 _CLASSES = ("1", "2", "3")
 _SLACK = 1e-6  # rounding of the last printed digit

@@ -2,6 +2,9 @@
 
 The raw file has lines `user,activity,timestamp,x,y,z;`. A few are malformed: a comma too many, no
 z, no record, or two records. Only complete records are read.
+
+Zhao et al. speak of 35 subjects, but the file has 36 users. Their 43 columns also need 36: three
+accelerations, 35 columns for the users and 5 for the six activities.
 """
 
 import re
@@ -62,9 +65,8 @@ def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
 def table(path: Path | None = None) -> base.Table:
     """Load every sample without its time, as Zhao et al. (IEEE IoT J. 8, 2021) have them.
 
-    A sample has the acceleration along three axes, the user and the activity. With a column for
-    each category but the last these are their 43 attributes: 3, 35 and 5. Raises UsageError if the
-    file is missing or not in its format.
+    A sample has the acceleration along three axes, the user and the activity. Raises UsageError if
+    the file is missing or not in its format.
     """
     file = base.find_file("wisdm-records", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
