@@ -8,7 +8,7 @@ the option `epsilon` of tern, is twice laplace_eval_eps.
 |---|---|
 | `privacy_eval_type` LAPLACE, `laplace_eval_eps` X | `epsilon` 2 X |
 | `privacy_eval_type` NOT_ENCRYPT | `no_noise` |
-| `cluster_client_num` N | `clients` N |
+| `cluster_client_num` N | `clients` N: of more clients, N are asked; of fewer, all |
 | `eval_type` | `score`: see SCORES |
 """
 
@@ -21,8 +21,9 @@ from ternhost.learn.clustering import CALINSKI_HARABASZ, NONE, SILHOUETTE
 
 LAPLACE = "LAPLACE"
 NOT_ENCRYPT = "NOT_ENCRYPT"
-# Kinds of scores by MindSpore's names. What its text computes by the name SILHOUETTE_SCORE, which
-# counts the distance of a vector to itself, is `silhouette-self` in tern.
+# Kinds of scores by MindSpore's names; its guide does not mention NOT_EVAL. What its text computes
+# by the name SILHOUETTE_SCORE, which counts the distance of a vector to itself, is
+# `silhouette-self` in tern.
 SCORES = {
     "NOT_EVAL": NONE,
     "SILHOUETTE_SCORE": SILHOUETTE,

@@ -6,7 +6,8 @@ import pytest
 from tern import card as cards
 from ternhost.errors import UsageError
 from ternhost.learn import clustering
-from ternhost.learn.infer import Options
+from ternhost.learn.base import Population
+from ternhost.learn.infer import Infer, Options
 from ternhost.privacy import cards as card_law
 from ternpapers import mindspore_settings as mindspore
 
@@ -41,3 +42,9 @@ def test_without_encryption_there_is_no_noise():
 def test_names_that_mindspore_does_not_have_are_refused(wrong):
     with pytest.raises(UsageError):
         mindspore.options(**wrong)
+
+
+def test_the_guide_s_number_of_clients_is_the_most_that_are_asked():
+    """The guide has 1000; of the 75 clients here, all report."""
+    options = Options(**mindspore.options(cluster_client_num=1000))
+    assert Infer(options, Population(clients=75)).reports == 75

@@ -47,6 +47,22 @@ def test_too_few_records_to_train_or_to_classify_are_refused(held_out, answer):
         begin("infer", 2, epsilon="4", held_out=held_out, answer=answer)
 
 
+# How many clients are asked
+
+
+@pytest.mark.parametrize(("wanted", "asked"), [(0, 75), (40, 40), (75, 75), (1000, 75)])
+def test_clients_are_the_most_that_are_asked(wanted, asked):
+    algorithm = begin("infer", IRIS_CLIENTS, epsilon="4", answer="label", clients=wanted)
+    ((_, devices),) = algorithm.cohorts(range(1, 76))
+    assert len(devices) == asked == algorithm.reports
+
+
+@pytest.mark.parametrize(("wanted", "is_said"), [(0, False), (75, False), (1000, True)])
+def test_a_run_says_if_there_are_fewer_clients_than_it_was_to_ask(wanted, is_said):
+    algorithm = begin("infer", IRIS_CLIENTS, epsilon="4", answer="label", clients=wanted)
+    assert any("--clients" in note for note in algorithm.notes) == is_said
+
+
 # Results
 
 

@@ -150,7 +150,6 @@ WINE = {"data": "wine"}  # 178 records of 13 attributes
         ("values", "emulated:2", {**WINE, "k": 14}),
         ("values", "nowhere", WINE),
         ("infer", "simulated:75", {"data": "diabetes"}),  # which has no classes
-        ("infer", "emulated:2", {"clients": 76}),  # of 75
         ("infer", "simulated:75", {"epsilon": "0.000001"}),
         ("infer", "emulated:1", NO_NOISE),  # no device sends its records as they are
         ("infer", "emulated:1", {"epsilon": "21"}),  # above 20

@@ -28,7 +28,6 @@ from ternhost.learn.base import (
     Learner,
     Population,
     report_summary,
-    require_clients,
     require_everybody,
 )
 from ternhost.learn.classifiers import Classifier, LearnedBy, trained
@@ -77,7 +76,12 @@ class Options(NoiseOptions, DataOptions):
         "with --classifier: rounds whose models are scored; each costs",
         metavar="N",
     )
-    clients: int = to_classify(0, shown="1000, or all if fewer", metavar="N")
+    clients: int = to_classify(
+        0,
+        "the most clients that are asked; if there are fewer, all are",
+        shown="1000",
+        metavar="N",
+    )
     score: str = to_classify(
         clustering.SILHOUETTE,
         "score that judges the clusters of vectors",
@@ -206,7 +210,7 @@ class Infer(Learner):
 
         population: the clients that can be asked, and whether the host knows their records.
         data: the data set whose held-out records the clients hold.
-        Raises UsageError if there are too few clients.
+        Raises UsageError if fewer than two clients hold a record.
         """
         options, schedule = self.options, population.schedule
         self.clients = options.clients or None
@@ -214,14 +218,15 @@ class Infer(Learner):
             assert data is not None
             self.holdings, available = self._hand_out(data, population.clients)
             most = available if self.holdings.names else _CLIENTS
-            self.clients = self.clients or min(most, available)
+            self.clients = min(options.clients or most, available)
+            if options.clients > available:
+                text = f"all {counted(available, 'client')} are asked, since there are fewer than "
+                self.notes += (f"{text}the {options.clients:,} of --clients",)
             if self.holdings.clients < _FEWEST_CLIENTS:
                 holders = counted(self.holdings.clients, "client")
                 text = f"{holders} get held-out records of {data.name}: nothing to cluster"
                 hint = "name a larger --held-out, or more records"
                 raise UsageError(text, hint)
-            hint = f"use {available} or fewer, or hold out more records"
-            require_clients(self.clients, available, " to be clustered", hint)
 
         if schedule is not None and options.score_rounds > 1:
             raise UsageError(
