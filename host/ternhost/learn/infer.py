@@ -78,7 +78,7 @@ class Options(NoiseOptions, DataOptions):
     )
     clients: int = to_classify(
         0,
-        "the most clients that are asked; if there are fewer, all are",
+        "number of clients; if there are fewer, all are asked",
         shown="1000",
         metavar="N",
     )
