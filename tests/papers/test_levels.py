@@ -74,6 +74,32 @@ def test_every_pair_of_inputs_keeps_the_joint_loss():
     assert stated * Fraction(999, 1000) < worst <= stated
 
 
+@pytest.mark.parametrize("unit", [0.1, 0.5, 1])
+def test_the_level_alone_keeps_the_larger_budget_of_two_values(unit):
+    """Definition 2 of Hao et al. for the reported level, the first part of their Theorem 2."""
+    card = paper_card(unit)
+    budgets = lhp.budgets_of(card)
+    for one, other in product(range(5), repeat=2):
+        ratios = []
+        for p, q in zip(level_law(card, one), level_law(card, other), strict=True):
+            ratios.append(Fraction(p, q))
+        assert math.log(max(ratios)) * 1e6 <= max(budgets[one], budgets[other])
+
+
+@pytest.mark.parametrize("unit", [0.1, 0.5, 1])
+def test_the_sign_alone_keeps_the_larger_budget_of_two_reported_levels(unit):
+    """The second part of Theorem 2 of Hao et al.: signs of any values at any two reported levels."""
+    card = paper_card(unit)
+    budgets = lhp.budgets_of(card)
+    for one, other in product(range(5), repeat=2):
+        ratios = []
+        for value, other_value in product((-ONE, -5000, 0, ONE), repeat=2):
+            signs = certify.distribution(card.body.value_cards[one], value)
+            other_signs = certify.distribution(card.body.value_cards[other], other_value)
+            ratios += [Fraction(p, q) for p, q in zip(signs, other_signs, strict=True)]
+        assert math.log(max(ratios)) * 1e6 <= max(budgets[one], budgets[other])
+
+
 def test_reports_equal_those_of_the_device():
     """Simulated fleets draw reports of LHP, a level and a sign, for many devices at once in NumPy:
     each is what a device would draw from the same random bytes, also at the bounds of levels.
@@ -177,6 +203,27 @@ def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     assert np.abs(plain).min() > 1
     assert np.abs(clamped).max() == 1
     assert probabilities @ clamped < 0.5 * value / ONE
+
+
+def test_clamping_cuts_the_corrected_numbers_of_both_signs_in_each_level():
+    """Steps 6 and 7 of Hao et al.: with p, the probability that a sign is right, the number n1 of
+    plus signs among n is corrected to (p n - n2) / (2 p - 1), and cut to [0, n]; so is that of
+    minus signs. The estimate is the sum of the differences, divided by the number of reports.
+    """
+    card = paper_card(0.5)
+    counts = np.array([[30, 2], [9, 11], [0, 25], [14, 3], [7, 7]])  # minus, plus
+
+    total = 0.0
+    has_cut = False
+    for (minus, plus), magnitude in zip(counts, lhp.magnitudes(card), strict=True):
+        n, p = minus + plus, (1 + 1 / magnitude) / 2
+        corrected_plus = (p * n - minus) / (2 * p - 1)
+        corrected_minus = (p * n - plus) / (2 * p - 1)
+        has_cut |= not 0 <= corrected_plus <= n
+        total += np.clip(corrected_plus, 0, n) - np.clip(corrected_minus, 0, n)
+
+    assert has_cut
+    assert hiera.estimate(card, counts, clamp=True) == pytest.approx(total / counts.sum())
 
 
 # Cards

@@ -140,8 +140,13 @@ def test_every_setting_and_figure_of_the_guide_has_a_row(item):
     assert any(first.startswith(item) for first, *_ in SECTIONS["mindspore"])
 
 
+@pytest.fixture(scope="module")
+def parser():
+    return build_parser()
+
+
 @pytest.mark.parametrize("paper", SECTIONS)
-def test_rows_lead_to_commands_modules_and_tests_that_exist(paper):
+def test_rows_lead_to_commands_modules_and_tests_that_exist(paper, parser):
     """A document lists each claim of a paper, what we did about it, and where it is tested.
 
     Commands in it must be understood, and the files and tests that it names exist.
@@ -150,7 +155,7 @@ def test_rows_lead_to_commands_modules_and_tests_that_exist(paper):
         commands = re.findall(r"`tern ([^`]+)`", what)
         assert commands or "not done, because " in what
         for command in commands:
-            build_parser().parse_args(shlex.split(command))
+            parser.parse_args(shlex.split(command))
         for name in re.findall(r"`([\w/]+\.py)`", f"{what} {where}"):
             places = [ROOT / base / name for base in ("host/ternpapers", "host/ternhost", "")]
             assert any(place.is_file() for place in places), name
@@ -245,12 +250,12 @@ def test_rows_name_the_command_of_each_figure():
     assert set(FIGURES) - named <= ours
 
 
-def test_every_test_and_command_that_the_errata_name_exists():
+def test_every_test_and_command_that_the_errata_name_exists(parser):
     names = set(re.findall(r"\btest_\w+", ERRATA))
     assert len(names) > 10
     assert names <= TESTS
     for command in re.findall(r"`tern ([^`]+)`", ERRATA):
-        build_parser().parse_args(shlex.split(command))
+        parser.parse_args(shlex.split(command))
 
 
 @pytest.mark.sampled(5)
