@@ -78,17 +78,22 @@ def curves(
     return rows
 
 
-def density(name: str, t: Callable[[float], float]) -> Figure:
-    """Return a figure of the density of a piecewise mechanism's output, for three inputs.
+def density(
+    name: str,
+    t: Callable[[float], float],
+    inputs: Sequence[float] = (0.0, 0.5, 1.0),
+    statements: Mapping[str, Check] | None = None,
+) -> Figure:
+    """Return a figure of the density of a piecewise mechanism's output, with a panel for each input.
 
-    t: returns the mechanism's parameter at an epsilon.
+    t: returns the mechanism's parameter at an epsilon. statements: as of `Figure`.
     """
-    title = f"density of {name}'s output for three inputs"
+    title = f"density of {name}'s output"
     x, y = Axis("output", "output"), Axis("density", "probability density")
-    return formula(title, x, y, _densities, name=name, t=t)
+    return formula(title, x, y, _densities, statements, name=name, t=t, inputs=inputs)
 
 
-def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
+def _densities(name: str, t: Callable[[float], float], inputs: Sequence[float]) -> list[Row]:
     """Return the rows of `density`.
 
     With E = e**epsilon, the output is in the window, whose width is 2 h, with probability
@@ -110,7 +115,7 @@ def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
         return outside_density
 
     rows = []
-    for x in (0.0, 0.5, 1.0):
+    for x in inputs:
         window_start = half_width * (x * parameter - 1)
         law = partial(density_of, window_start)
         rows += curves(f"input {x:g}", "output", "density", {curve: law}, outputs)

@@ -289,8 +289,6 @@ NOT_SO = {
     ("wang", "5"): (),
     ("wang", "6"): (),
     ("wang", "7"): (),
-    ("zhao", "2"): ("HM-TP is better than every other mechanism",),
-    ("zhao", "3"): (),
     ("zhao", "6"): (),
     ("zhao", "11"): (),
     ("hao", "1"): ("a larger mu is more accurate",),

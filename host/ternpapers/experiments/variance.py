@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import product
 
 from matplotlib.figure import Figure
-from scipy.optimize import brentq
 
 from ternhost.errors import UsageError
 from ternhost.planning.cells import Cell, Row, Tables
@@ -21,30 +20,9 @@ from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lower_bound, parse_epsilon, shipped
 from ternpapers.base import Contender, Options, Outcome, others
-from ternpapers.formula import worst_variance
+from ternpapers.orders import CROSSINGS, crossing
 
 _BOUND = "lower bound, any mechanism"
-# Two mechanisms of Tables I and II, and an interval of epsilon in which their variances cross.
-CROSSINGS = (
-    ("pm", "duchi", 1, 1.6),
-    ("duchi", "laplace", 2, 3),
-    ("pm-sub", "duchi", 1, 1.6),
-    ("pm-sub", "three-outputs", 2, 3),
-    ("pm", "three-outputs", 3, 4),
-)
-
-
-def crossing(first: str, second: str, low: float, high: float) -> float:
-    """Return the epsilon between low and high at which two mechanisms have the same variance.
-
-    That is the worst-case variance for one number, as the papers state it.
-    """
-
-    def difference(epsilon: float) -> float:
-        """Return how much larger the variance of the first mechanism is."""
-        return worst_variance(first)(epsilon) - worst_variance(second)(epsilon)
-
-    return float(brentq(difference, low, high, xtol=1e-12))
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:

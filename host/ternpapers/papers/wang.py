@@ -24,7 +24,6 @@ from ternpapers.comparison.models import (
     models,
 )
 from ternpapers.experiments.erm import SHARED
-from ternpapers.experiments.variance import crossing
 from ternpapers.figure import Axis, Figure, Verdict, better, better_everywhere, by_curve
 from ternpapers.formula import (
     OF_EPSILON,
@@ -35,6 +34,7 @@ from ternpapers.formula import (
     worst_variance_of_tuples,
 )
 from ternpapers.mechanisms import hybrid, pm
+from ternpapers.orders import crossing
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")

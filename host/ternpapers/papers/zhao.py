@@ -5,14 +5,14 @@ IEEE Internet of Things Journal 8, 2021.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import groupby, product, takewhile
 from typing import Any
 
 import numpy as np
 
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
-from ternhost.privacy.mechanisms import piecewise, three_outputs
+from ternhost.privacy.mechanisms import three_outputs
 from ternpapers import discretisation
 from ternpapers.comparison.contest import EPSILON, OUTPUTS, Contest
 from ternpapers.comparison.frequencies import tables
@@ -25,32 +25,28 @@ from ternpapers.comparison.models import (
     models,
 )
 from ternpapers.experiments.erm import SHARED
-from ternpapers.experiments.variance import CROSSINGS, crossing
 from ternpapers.figure import Axis, Check, Figure, Verdict, better, by_curve, every, gained
-from ternpapers.formula import (
-    EPSILONS,
-    OF_EPSILON,
-    VARIANCE,
-    curves,
-    density,
-    formula,
-    variances,
-    worst_variance_of_tuples,
+from ternpapers.formula import OF_EPSILON, curves, density, formula, variances
+from ternpapers.mechanisms import pm
+from ternpapers.orders import (
+    CROSSINGS,
+    borders,
+    close,
+    never_worse,
+    order_statements,
+    smaller,
+    smaller_if_large,
+    smaller_if_small,
 )
 from ternpapers.perturbing import WINDOWED
 
-_MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
+_EXISTING = ("laplace", "duchi", "pm", "hm")
+_PROPOSED = ("three-outputs", "pm-sub", "hm-tp")
+_MECHANISMS = (*_EXISTING, *_PROPOSED)
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
 _A_AT_0 = "a, P(0) at x = 0"
 _LN_2 = 0.69  # ln 2 = 0.693, rounded down
-_ROUNDING = 1e-9  # relative
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
-
-
-def _is_never_worse(name: str, other: str, rows: Sequence[Row]) -> Verdict:
-    """Test whether a mechanism's worst-case variance is at most that of another at all epsilons."""
-    variances = by_curve(rows, "variance")
-    return Verdict(bool((variances[name] <= variances[other] * (1 + _ROUNDING)).all()))
 
 
 def _is_duchi_up_to_ln_2(rows: Sequence[Row]) -> Verdict:
@@ -63,20 +59,58 @@ def _is_duchi_up_to_ln_2(rows: Sequence[Row]) -> Verdict:
 def _in_order(rows: Sequence[Row]) -> Verdict:
     """Test whether PM-OPT is never worse than PM-SUB, which is never worse than PM."""
     pairs = (("pm-opt", "pm-sub"), ("pm-sub", "pm"))
-    return every(_is_never_worse(name, other, rows).holds for name, other in pairs)
+    return every(never_worse(name, (other,), rows).holds for name, other in pairs)
 
 
-def _hm_tp_is_best(rows: Sequence[Row]) -> Verdict:
-    """Test whether HM-TP is never worse than any other mechanism."""
-    others = [name for name in _ONE_NUMBER if name != "hm-tp"]
-    return every(_is_never_worse("hm-tp", other, rows).holds for other in others)
+def _windows_are_best_if_large(rows: Sequence[Row]) -> Verdict:
+    """Test whether PM-OPT and PM-SUB are both better than the others at the largest epsilons.
+
+    HM-TP is none of the others, since the paper says this before it comes to HM-TP.
+    """
+    others = ("three-outputs", *_EXISTING)
+    return smaller_if_large("pm-sub", others, rows)  # so PM-OPT, too, which is never worse
 
 
 _ABOUT_VARIANCES: dict[str, Check] = {
-    "up to ln 2 Three-Outputs is Duchi's mechanism": _is_duchi_up_to_ln_2,
-    "Three-Outputs is never worse than Duchi's": partial(_is_never_worse, "three-outputs", "duchi"),
+    "Laplace is worse than Duchi's mechanism up to epsilon 2.3": partial(
+        smaller, "duchi", ("laplace",), to=2.3
+    ),
+    "Laplace is better than Duchi's mechanism beyond epsilon 2.3": partial(
+        smaller, "laplace", ("duchi",), above=2.3
+    ),
+    "PM is better than Laplace and Duchi's mechanism if epsilon is large": partial(
+        smaller_if_large, "pm", ("laplace", "duchi")
+    ),
+    "PM is better than Laplace at every epsilon": partial(smaller, "pm", ("laplace",)),
+    "HM is never worse than Laplace, Duchi's mechanism and PM": partial(
+        never_worse, "hm", ("laplace", "duchi", "pm")
+    ),
+    "Three-Outputs is Duchi's mechanism if epsilon is small, up to ln 2": _is_duchi_up_to_ln_2,
+    "Three-Outputs is better than Duchi's mechanism beyond epsilon ln 2": partial(
+        smaller, "three-outputs", ("duchi",), above=_LN_2
+    ),
+    "Three-Outputs is better than Laplace, Duchi's mechanism, PM and HM if epsilon is small": (
+        partial(smaller_if_small, "three-outputs", _EXISTING)
+    ),
+    # The epsilons are tenths: 3.1 is the last one below 3.2.
+    "Three-Outputs is better than PM below epsilon 3.2": partial(
+        smaller, "three-outputs", ("pm",), to=3.1
+    ),
+    "Three-Outputs is not better than PM from epsilon 3.2 on": partial(
+        smaller, "pm", ("three-outputs",), above=3.1
+    ),
     "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": _in_order,
-    "HM-TP is better than every other mechanism": _hm_tp_is_best,
+    "PM-OPT and PM-SUB are better than Three-Outputs and the existing mechanisms if epsilon is "
+    "large": _windows_are_best_if_large,
+    "Three-Outputs is better than PM-SUB if epsilon is small": partial(
+        smaller_if_small, "three-outputs", ("pm-sub",)
+    ),
+    "PM-SUB is better than Three-Outputs if epsilon is large": partial(
+        smaller_if_large, "pm-sub", ("three-outputs",)
+    ),
+    "HM-TP is never worse than any other mechanism": partial(
+        never_worse, "hm-tp", [name for name in _ONE_NUMBER if name != "hm-tp"]
+    ),
 }
 
 
@@ -88,36 +122,32 @@ def _zero_probabilities() -> list[Row]:
 
 
 def _is_0_first(rows: Sequence[Row]) -> Verdict:
-    """Test whether a is 0 up to epsilon ln 2."""
-    return Verdict(not any(row["a"] for row in rows if row["epsilon"] < _LN_2))
+    """Test whether a is 0 at the smallest epsilons, and says up to which."""
+    zeros = list(takewhile(lambda row: row["a"] == 0, rows))
+    if not zeros:
+        return Verdict(False)
+    return Verdict(True, f"up to epsilon {zeros[-1]['epsilon']:g}")
 
 
 def _rises(rows: Sequence[Row]) -> Verdict:
-    """Test whether a never falls as epsilon grows."""
+    """Test whether a rises from each epsilon to the next, once it is not 0 any more."""
     a = by_curve(rows, "a")[_A_AT_0]
-    return Verdict(bool((np.diff(a) >= 0).all()))
+    steps = np.diff(a)[a[1:] > 0]
+    return every((steps > 0).tolist())
 
 
-def _variances_of_tuples() -> list[Row]:
-    """Return the rows of Fig. 5: the worst-case variances for d numbers by epsilon."""
-    rows = []
-    for d in (5, 10, 20, 40):
-        laws = {name: partial(worst_variance_of_tuples, name, d) for name in _MECHANISMS[1:]}
-        rows += curves(f"d = {d}", "epsilon", "variance", laws, EPSILONS)
-    return rows
+def _has_three_pieces(rows: Sequence[Row]) -> Verdict:
+    """Test whether the density is a constant, then a higher constant, then the first one again.
 
-
-def _crossings(first: int, last: int) -> list[Row]:
-    """Return the epsilons where two mechanisms have the same worst-case variance.
-
-    first, last: which pairs of CROSSINGS, the last one not included; Table I has the first two,
-    Table II the others.
+    A case is an input.
     """
-    rows: list[Row] = []
-    for number, (one, two, low, high) in enumerate(CROSSINGS[first:last], start=1):
-        row = {"panel": "crossings", "curve": f"{one}, {two}", "row": number}
-        rows.append({**row, "epsilon": crossing(one, two, low, high)})
-    return rows
+    cases = []
+    for panel in values_of(rows, "panel"):
+        densities = [row["density"] for row in pick(rows, panel=panel)]
+        pieces = [density for density, _ in groupby(densities)]  # each piece once
+        low, high = min(pieces), max(pieces)
+        cases.append(low < high and pieces == [low, high, low])
+    return every(cases)
 
 
 def _more_outputs(
@@ -169,11 +199,26 @@ def _outputs_at(epsilon: float) -> dict[str, Sequence[Any]]:
 
 
 _TWO = ("pm-sub", "three-outputs")
-_CROSSINGS = (
-    "epsilons where two mechanisms are equally good",
+_BORDERS = (
+    "epsilons where the order of the worst-case variances changes",
     Axis("row", "row"),
     OF_EPSILON,
-    _crossings,
+    borders,
+)
+_ORDERS_1 = order_statements(
+    ("1.29", "2.32"),
+    ("duchi < pm < laplace", "pm < duchi < laplace", "pm < laplace < duchi"),
+)
+_ORDERS_2 = order_statements(
+    ("0.69", "1.19", "1.29", "2.56", "3.27"),
+    (
+        "duchi = three-outputs < pm-sub < pm",
+        "three-outputs < duchi < pm-sub < pm",
+        "three-outputs < pm-sub < duchi < pm",
+        "three-outputs < pm-sub < pm < duchi",
+        "pm-sub < three-outputs < pm < duchi",
+        "pm-sub < pm < three-outputs < duchi",
+    ),
 )
 _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
@@ -191,16 +236,31 @@ def _contest(
 _ALL = _contest(_MECHANISMS, ACCURACY)
 _BY_OUTPUTS = _contest(_DISCRETE, ACCURACY, _outputs_at(4.0))
 FIGURES: dict[str, Figure] = {
-    "2": variances(_ONE_NUMBER, _ABOUT_VARIANCES),
+    "1": variances(_ONE_NUMBER, _ABOUT_VARIANCES),
     "3": formula(
         "a, the probability of 0 in Three-Outputs",
         OF_EPSILON,
         _A,
         _zero_probabilities,
-        {"a is 0 up to epsilon ln 2": _is_0_first, "a rises with epsilon": _rises},
+        {
+            "a is 0 if epsilon is small, so that Three-Outputs is Duchi's mechanism": _is_0_first,
+            "then a rises with epsilon": _rises,
+        },
     ),
-    "4": density("PM-SUB", piecewise.t_sub),
-    "5": formula("worst-case variance for d numbers", OF_EPSILON, VARIANCE, _variances_of_tuples),
+    "4": density(
+        "PM-OPT",
+        pm.t_opt,
+        inputs=(0.0, 0.5),
+        statements={"the density has three pieces, the middle one the highest": _has_three_pieces},
+    ),
+    "5": variances(
+        ("pm-opt", "pm-sub"),
+        {
+            "PM-SUB's variance is close to PM-OPT's, within 5 %": partial(
+                close, "pm-sub", "pm-opt", 0.05
+            )
+        },
+    ),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "7": means(
         "errors of means of 16 Gaussian numbers",
@@ -253,8 +313,8 @@ FIGURES: dict[str, Figure] = {
         ACCURACY,
         OUTPUTS,
     ),
-    "table-1": formula(*_CROSSINGS, first=0, last=2),
-    "table-2": formula(*_CROSSINGS, first=2, last=5),
+    "table-1": formula(*_BORDERS, _ORDERS_1, crossings=CROSSINGS[:2], parts=False),
+    "table-2": formula(*_BORDERS, _ORDERS_2, crossings=(CROSSINGS[0], *CROSSINGS[2:]), parts=True),
     "levels": formula(
         "worst-case variance over the continuous one, by outputs",
         OUTPUTS,
