@@ -4,8 +4,8 @@ Each client has its own epsilon, and its own safe range tau, to which values are
 [-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1), where E = e**epsilon. The
 mechanism is correct: probabilities add up to 1, reports are unbiased, and epsilon is kept. But two
 outputs have equal probabilities at every input, and their ratio uses only half of what epsilon
-allows: the worst-case variance is 1.6 to 2.6 times that of Duchi's mechanism. The card of any other
-mechanism can be scaled to tau instead.
+allows: up to epsilon 8, the worst-case variance is 1.56 to 2.64 times that of Duchi's mechanism. The
+card of any other mechanism can be scaled to tau instead.
 """
 
 import math
