@@ -35,8 +35,8 @@ def add_parser(subparsers: Any) -> None:
     chosen = "chosen by the experiment"
     add_option(parser, "--data D", shown=chosen)
     add_option(parser, "--runs R", shown=chosen, type=int)
-    add_option(parser, "--quick", "run a small, fast version")
-    add_option(parser, "--in-full", "repeat a figure as often as its paper does, with more clients")
+    add_option(parser, "--quick", "run a small version: a figure takes less than a minute")
+    add_option(parser, "--in-full", "as many runs as the paper says, and more clients")
     add_option(parser, "--seed S", default=1)
     add_option(parser, "--output DIR", shown="runs/<time>")
     add_option(parser, "--workers N", shown="one per core", type=int)
