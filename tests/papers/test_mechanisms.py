@@ -8,7 +8,8 @@ import pytest
 from designing import worst
 
 from tern import card as cards
-from ternhost.privacy import mechanisms
+from tern.fixed import ONE
+from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.cards import describe_design
 from ternhost.privacy.mechanisms import piecewise
 from ternpapers.mechanisms import NAMES, hybrid, pdpm, pm
@@ -65,6 +66,19 @@ def test_cards_of_many_levels_are_close_to_their_mechanism(name, least, most):
 def test_the_best_windows_are_as_good_as_pm_opt(name):
     for epsilon, reference in zip(EPSILONS, VARIANCES["pm-opt"], strict=True):
         assert worst(name, epsilon, window="best") <= 1.0001 * reference
+
+
+@pytest.mark.parametrize("merged", [(0, 1), (0, 2), (1, 2)])
+def test_what_is_computed_from_a_report_of_pdpm_tells_no_more_than_the_report(merged):
+    """Proposition 1 of Shen et al., post-processing: here a host takes two of three outputs for one."""
+    card = mechanisms.design("pdpm", 2).decode()
+    at_ends = [certify.distribution(card, end) for end in (-ONE, ONE)]
+    of_reports = [p / q for p, q in zip(*at_ends, strict=True)]
+
+    of_merged = sum(at_ends[0][i] for i in merged) / sum(at_ends[1][i] for i in merged)
+
+    assert min(of_reports) <= of_merged <= max(of_reports)
+    assert math.log(max(of_reports)) <= card.epsilon / 1e6
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
