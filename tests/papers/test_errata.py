@@ -250,6 +250,22 @@ def test_a_proposed_mechanism_beats_all_existing_ones_in_so_many_of_16_cases(nam
     assert sum(map(is_less, compared_with_existing(name).values())) == cases
 
 
+RATIOS_OF_HM_TP = {
+    0: (1, 1.12, 1.01, 1.04),
+    1 / 3: (1, 1.09, 1.05, 1.02),
+    2 / 3: (1, 1.02, 1.02, 0.98),
+    1: (1, 1.02, 0.96, 0.95),
+}
+
+
+def test_the_error_of_hm_tp_is_so_many_times_the_least_of_the_existing_ones():
+    stated = {}
+    for mean, ratios in RATIOS_OF_HM_TP.items():
+        for epsilon, ratio in zip(EPSILONS, ratios, strict=True):
+            stated[mean, epsilon] = ratio
+    assert compared_with_existing("hm-tp") == pytest.approx(stated, abs=5e-3)
+
+
 def test_hm_tp_loses_to_pm_or_hm_in_9_of_12_cases_with_epsilon_1_or_more():
     losses = 0
     for (_, epsilon), ratio in compared_with_existing("hm-tp").items():
