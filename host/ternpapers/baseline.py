@@ -4,7 +4,8 @@ It is for simulations only.
 
 Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1. Each client reports once: k of the d
 coordinates of its gradient, clipped to [-1, 1], at epsilon / k each. The other coordinates count as
-0. A step follows the mean of a group of clients, multiplied by d / k.
+0. A step follows the mean of a group of clients, multiplied by d / k. There are no more steps when
+every client has reported, or when a step hardly moves the weights.
 """
 
 import math
@@ -38,7 +39,8 @@ class Training:
     model: the name of the model. epsilon: that of a report. reports: their number. rate: the
     learning rate of every round, or rate / sqrt(t) in round t if it `decays`. rounds: how many
     groups the clients are divided into. regularisation: the factor of the weights that is added to
-    a gradient.
+    a gradient. tolerance: a round that moves no weight by more is the last one; 0: all are made. The
+    paper names no tolerance for its experiments.
     """
 
     model: str
@@ -48,12 +50,13 @@ class Training:
     decays: bool = False
     rounds: int = GROUPS
     regularisation: float = 1e-4
+    tolerance: float = 0.0
 
 
 def train(
     run: Training, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int
 ) -> Floats:
-    """Train a model; return its weights (d) after all rounds.
+    """Train a model; return its weights (d) after the last round.
 
     The clients hold the training records in random order, which is repeated if there are more
     clients. perturb: returns the mechanism at the epsilon of a coordinate. seed: that of all draws.
@@ -104,7 +107,10 @@ def descend(
         rate = run.rate
         if run.decays:
             rate = run.rate / math.sqrt(number)
-        weights = weights - rate * (gradient + run.regularisation * weights)
+        step = rate * (gradient + run.regularisation * weights)
+        weights = weights - step
+        if run.tolerance > 0 and np.abs(step).max() <= run.tolerance:
+            break
     return weights
 
 

@@ -109,6 +109,24 @@ def test_float_gradients_agree_with_the_gradients_of_devices(model):
     assert np.abs(errors).max() < 2e-3  # of fixed point
 
 
+@pytest.mark.parametrize(("tolerance", "rounds"), [(0.0, 10), (0.2, 3), (0.3, 2), (9.0, 1)])
+def test_the_learner_of_the_papers_stops_after_a_step_within_its_tolerance(tolerance, rounds):
+    """Gradients halve from round to round, so that the steps are 1/2, 1/4, 1/8 and so on."""
+    data = datasets.load("breast-cancer")
+    run = baseline.Training(
+        "logistic", epsilon=1, reports=100, rate=1, rounds=10, regularisation=0, tolerance=tolerance
+    )
+    asked = []
+
+    def mean_gradient(x, y, weights):
+        asked.append(len(x))
+        return np.full(data.dimension, 0.5 ** len(asked))
+
+    weights = baseline.descend(run, data, mean_gradient, np.random.default_rng(1))
+    assert asked == [10] * rounds
+    assert weights == pytest.approx(np.full(data.dimension, 0.5**rounds - 1))
+
+
 def test_hm_tp_has_larger_errors_than_pm_sub_where_values_are_about_0():
     """By the exact laws: claim VIII-A of Zhao et al. is not so.
 

@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from simulating import begin, finished, fleet_of, rounds
+from simulating import begin, finished, fleet_of, rounds, run
 
 from tern import wire
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import CLASSIFICATION, Dataset, held_out, to_fixed
-from ternhost.learn import judging
+from ternhost.errors import UsageError
+from ternhost.learn import judging, training
 from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD, Options
 from ternhost.learn.schedule import Schedule
@@ -160,6 +161,44 @@ def test_a_served_fleet_without_an_end_takes_in_new_devices_and_goes_on_without_
         nobody_answers = RoundResult(number, COMPLETE, 10, 0, {}, [])
         algorithm.learn(nobody_answers, range(1, 21))
     assert not algorithm.done
+
+
+# The end of a run
+
+
+def test_a_run_that_hardly_moves_the_model_ends_and_asks_no_further_device(monkeypatch):
+    toy(monkeypatch, synthetic(2000)[0])
+    options = {"reports": 1000, "group": 50, "epsilon": "8"}
+    to_the_end = finished(begin("fedsgd", 1000, **options))
+    early = begin("fedsgd", 1000, **options, tolerance=0.1)
+    asked = [result.asked for result in rounds(early, fleet_of(early))]
+
+    assert (to_the_end.trainer.stopped, to_the_end.trainer.round) == (training.ROUNDS, 20)
+    assert early.trainer.stopped == training.CLOSE
+    assert asked == [50] * early.trainer.round
+    assert 1 < len(asked) < 20
+
+
+def test_a_served_fleet_is_not_asked_again_after_a_round_that_hardly_moved_the_model(monkeypatch):
+    toy(monkeypatch, synthetic(400)[0])
+    population = Population(schedule=Schedule(horizon=50, share=1), devices=20)
+    algorithm = FedSGD(Options(epsilon="4", tolerance=100.0), population)
+    next(rounds(algorithm, fleet_of(algorithm, 20)))
+    assert algorithm.done
+
+
+@pytest.mark.parametrize(("tolerance", "is_said"), [(0.0, False), (100.0, True)])
+def test_a_result_says_after_which_round_the_model_hardly_moved(tolerance, is_said, here):
+    result = run("fedsgd", "simulated:100", data="iris", epsilon="8", tolerance=tolerance, group=50)
+    said = [line for line in FedSGD.summary(result) if "--tolerance" in line]
+    assert bool(said) == is_said
+    assert all("round 1 of 2" in line for line in said)
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, -1e-9])
+def test_a_tolerance_below_0_is_refused(tolerance):
+    with pytest.raises(UsageError, match="--tolerance"):
+        Options(tolerance=tolerance)
 
 
 # Records that only the devices know

@@ -138,12 +138,19 @@ def test_the_command_that_continues_a_served_run_has_its_schedule_terms_and_stor
 # Schedules
 
 
-def served(watcher=None, deadline=60.0, **schedule):
-    learning = Options(data="iris")
+def served(watcher=None, deadline=60.0, tolerance=0.0, **schedule):
+    learning = Options(data="iris", tolerance=tolerance)
     options = RunOptions(
         "fedsgd", learning, "inprocess:1", Terms(deadline=deadline), Schedule(**schedule)
     )
     return serve(options, store="s.sqlite", watcher=watcher)
+
+
+def test_a_served_run_ends_after_a_round_that_hardly_moved_the_model():
+    """Its boards then have the budget of the rounds that it does not begin."""
+    with served(rounds=5, every=0, tolerance=100.0) as run:
+        result = run.run()
+    assert (result["stopped"], result["rounds"]) == ("close", 1)
 
 
 def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):

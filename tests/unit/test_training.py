@@ -62,6 +62,53 @@ def test_training_stops_when_the_weights_no_longer_move():
     assert trainer.stopped == training.CONVERGED
 
 
+def test_training_stops_after_a_round_that_moves_the_model_by_no_more_than_the_tolerance():
+    trainer = Trainer(settings(tolerance=0.1, regularisation=0.0))
+    trainer.update([0.5, 0, 0], 100)  # moves it by 0.25, at the learning rate of 0.5
+    assert trainer.stopped is None
+    trainer.update([0.1, -0.1, 0], 100)
+    assert (trainer.stopped, trainer.round) == (training.CLOSE, 2)
+
+
+def test_the_tolerance_is_about_the_model_which_averages_the_weights():
+    """The second weights count 4 / 5. So the model moves by 4 / 5 of what the weights do."""
+    trainer = Trainer(settings(tolerance=0.1, regularisation=0.0))
+    trainer.update([0.5, 0, 0], 100)
+    trainer.update([0.24, 0, 0], 100)  # 0.12 of the weights, 0.096 of the model
+    assert trainer.stopped == training.CLOSE
+
+
+def test_a_round_without_a_report_is_not_close():
+    trainer = Trainer(settings(tolerance=1.0))
+    trainer.fail()
+    assert trainer.stopped is None
+
+
+def test_without_a_tolerance_a_model_that_stays_ends_no_run():
+    trainer = Trainer(settings(patience=None, regularisation=0.0))
+    for _ in range(9):
+        trainer.update([0, 0, 0], 100)
+    assert trainer.stopped is None
+
+
+def test_a_training_that_goes_on_from_its_state_stops_at_the_same_tolerance():
+    plan = settings(tolerance=0.1, regularisation=0.0)
+    before = Trainer(plan)
+    before.update([0.5, 0, 0], 100)
+    after = Trainer(plan)
+    after.restore(before.state())
+    after.update([0.1, -0.1, 0], 100)
+    assert after.stopped == training.CLOSE
+
+
+def test_a_training_that_was_close_does_not_go_on_with_more_rounds():
+    before = Trainer(settings(tolerance=1.0))
+    before.update([0.5, 0, 0], 100)
+    after = Trainer(settings(tolerance=1.0, rounds=20))
+    after.restore(before.state())
+    assert after.stopped == training.CLOSE
+
+
 def test_training_stops_after_consecutive_failures():
     """A round fails if too few devices answer. Two failures in succession (failures=2) end the
     training; one before and one after a round that succeeds do not.

@@ -76,6 +76,7 @@ class FedSGD(fedsgd.Options):
     - regularisation: how many times the weights are added to the gradient
     - optimiser: the name of what updates the model
     - clip: R, to clip values to +-2**-R, or "auto": R follows from earlier rounds
+    - tolerance: the run ends after a round that moves no weight of the model by more; 0: none does
     - mechanism: the name of what perturbs values
     - card: instead of a mechanism, a `Card`, its bytes, or its file
     - k: coordinates of a report, each at epsilon / k: a number, or a rule: variance, wide or paper

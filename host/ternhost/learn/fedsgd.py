@@ -65,6 +65,11 @@ class GroupOptions(LearningOptions):
     regularisation: float = to_learn(1e-4, "add X times the weights to the gradient", metavar="X")
     optimiser: str = to_learn("averaging", "what updates the model", choices=lambda: OPTIMISERS)
     clip: str | int = to_learn("auto", metavar="R")
+    tolerance: float = to_learn(
+        0.0,
+        "end after a round that moves no weight of the model by more than X; 0: only at the end",
+        metavar="X",
+    )
 
     def check(self) -> None:
         """Raise UsageError for a group or rounds that the number of reports does not allow."""
@@ -74,6 +79,7 @@ class GroupOptions(LearningOptions):
         require(0 <= self.group <= most, "group", must, self.group)  # 0: tern chooses
         in_order = not self.rounds or 0 < self.rounds <= most
         require(in_order, "rounds", must, self.rounds)
+        require(self.tolerance >= 0, "tolerance", "0 or more", self.tolerance)
         ranges.parse(self.clip)  # raises UsageError for a range that cannot be
 
     def planned(self, devices: int, most: int = _REPORTS) -> Self:
@@ -232,6 +238,7 @@ class FedSGD(Learning):
             optimiser=options.optimiser,
             horizon=self._horizon,
             classes=self.classes,
+            tolerance=options.tolerance,
         )
         reports = RoundReports(
             devices=self._group, k=self._coordinates, variance=self._variance_of_step
@@ -481,11 +488,19 @@ class FedSGD(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people; the last one says how values were clipped.
+        """Return the result in lines for people.
 
-        `taus` of the result has the bounds of clipping, with the rounds in which each was used.
+        The last ones say whether the run stopped early, and how values were clipped. `taus` of the
+        result has the bounds of clipping, with the rounds in which each was used.
         """
         lines = super().summary(result)
+        options = result["options"]
+        if result["stopped"] == training.CLOSE:
+            rounds = f"round {result['rounds']:,}"
+            if options["rounds"]:
+                rounds += f" of {options['rounds']:,}"
+            text = f"stopped after {rounds}, which moved no weight of the model by more than "
+            lines.append(f"{text}{options['tolerance']:g} (--tolerance)")
         if result["taus"]:
             chosen_by = "tau, by --clip"
             if result["options"]["clip"] == "auto":

@@ -1,6 +1,7 @@
 """Training by rounds: one optimiser step in each round, and when to stop.
 
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1.
+Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1. It stops when two successive models are close
+enough to each other, or when no client is left: see `TrainingPlan.tolerance` and `rounds`.
 """
 
 import math
@@ -20,6 +21,7 @@ from ternhost.options import require
 # Why a run stopped.
 ROUNDS = "rounds"  # all planned rounds are done
 CONVERGED = "converged"  # the parameters no longer move
+CLOSE = "close"  # the last round moved the model by no more than the user's tolerance
 QUORUM = "quorum"  # too many rounds in a row without a report
 
 
@@ -33,7 +35,8 @@ class TrainingPlan:
     expected: float  # reports of each coordinate in a full round
     learning_rate: float  # where devices report values on the whole of [-1, 1]
     regularisation: float = 1e-4
-    tolerance: float = 1e-4  # a gradient below this in every coordinate counts as none
+    tolerance: float = 0.0  # a round that moves no weight by more ends the run; 0: none does
+    least_gradient: float = 1e-4  # a gradient below this in every coordinate counts as none
     patience: int | None = 5  # rounds without a gradient that end the run
     failures: int | None = 3  # rounds in a row without a report that end the run
     optimiser: str = "averaging"
@@ -58,6 +61,8 @@ class TrainingPlan:
         require(in_order, "rate", "above 0", self.learning_rate)
         in_order = 0 <= self.regularisation < math.inf
         require(in_order, "regularisation", "0 or more", self.regularisation)
+        in_order = 0 <= self.tolerance < math.inf
+        require(in_order, "tolerance", "0 or more", self.tolerance)
 
     def rate(self, tau: float, curvature_share: float = 1.0) -> float:
         """Return the learning rate of a round: the less noise, the larger it is.
@@ -93,6 +98,7 @@ class StepSettings:
     optimiser: str = "averaging"
     horizon: int | None = None  # rounds that the learning rate is chosen for; None: all
     classes: int = 1  # that share the coordinates
+    tolerance: float = 0.0  # as of TrainingPlan
 
 
 DEFAULT_SETTINGS = StepSettings()
@@ -114,7 +120,8 @@ def plan(
     reports: those of a full round.
     rounds: how many there are; None if the run has no end.
     settings: how a round moves the model.
-    gives_up: whether the run stops early if the model no longer moves, or if nobody reports.
+    gives_up: whether the run stops early if there is no gradient, or if nobody reports. It does
+        stop at the tolerance of the settings.
     Raises UsageError for a plan that no run can follow.
     """
     _check_reports(reports, dimension)
@@ -131,9 +138,9 @@ def plan(
         learning_rate = OPTIMISERS.named(settings.optimiser).automatic_rate(noise)
 
     # With noise, an estimate of 0 is no sign of a gradient of 0, so it does not end the run.
-    tolerance = TrainingPlan.tolerance
+    least_gradient = TrainingPlan.least_gradient
     if reports.variance:
-        tolerance = 0.0
+        least_gradient = 0.0
     patience, failures = None, None  # the run never gives up
     if rounds is not None and gives_up:
         patience, failures = TrainingPlan.patience, TrainingPlan.failures
@@ -148,7 +155,8 @@ def plan(
         optimiser=settings.optimiser,
         regularisation=settings.regularisation,
         # When the run stops early.
-        tolerance=tolerance,
+        tolerance=settings.tolerance,
+        least_gradient=least_gradient,
         patience=patience,
         failures=failures,
     )
@@ -227,20 +235,25 @@ class Trainer:
             raise ValueError("the gradient is not finite")
 
         before = self.weights
+        model_before = self.optimiser.model
         plan = self.plan
         share_of_step = counts / plan.expected
         direction = gradient * share_of_step + plan.regularisation * before
         self.rate = plan.rate(tau, curvature_share)
         self.optimiser.step(direction, self.rate)
 
-        # The run may end early after several rounds that hardly moved the model.
+        # The run may end early after several rounds that hardly moved the weights.
         moved = float(np.abs(self.weights - before).max())
-        if moved < plan.tolerance * self.rate:
+        if moved < plan.least_gradient * self.rate:
             self._still += 1
         else:
             self._still = 0
+        # Or after one that hardly moved the model. With noise, the weights move in every round; the
+        # model, which is their average, moves less and less.
+        model_moved = float(np.abs(self.optimiser.model - model_before).max())
+        is_close = plan.tolerance > 0 and model_moved <= plan.tolerance
         self._failed = 0
-        self._end_round()
+        self._end_round(is_close)
 
     def _require_shapes(self, gradient: Floats, counts: Floats) -> None:
         """Raise ValueError unless there is a value for each weight (`counts` may be one number)."""
@@ -259,17 +272,19 @@ class Trainer:
         """
         self._require_running()
         self._failed += 1
-        self._end_round()
+        self._end_round(is_close=False)
 
     def _require_running(self) -> None:
         if self.stopped:
             raise ValueError(f"training has stopped ({self.stopped}): its learner must be done")
 
-    def _end_round(self) -> None:
+    def _end_round(self, is_close: bool) -> None:
         """Count the round, and set `stopped` to the reason if the run ends here.
 
         The plan says how many failed rounds in a row end a run (failures), how many that hardly
-        moved the model (patience), and how many rounds there are; None: that ends no run.
+        moved the weights (patience), and how many rounds there are; None: that ends no run.
+
+        is_close: whether the round has moved the model by no more than the plan's tolerance.
         """
         self.round += 1
         plan = self.plan
@@ -280,6 +295,8 @@ class Trainer:
             self.stopped = QUORUM
         elif is_still:
             self.stopped = CONVERGED
+        elif is_close:
+            self.stopped = CLOSE
         elif has_no_more_rounds:
             self.stopped = ROUNDS
 

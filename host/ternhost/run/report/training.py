@@ -35,6 +35,7 @@ _MODELS = {
 _STOPPED = {
     "rounds": "all planned rounds were done",
     "converged": "the gradient had become too small to matter",
+    "close": "the last round moved no weight of the model by more than --tolerance",
     "quorum": "too many rounds in a row had no report",
     None: "it was stopped",
 }
