@@ -222,6 +222,15 @@ def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
     assert found == Bounds.of({of_thirty_units: 1}, 1e-6)
 
 
+def test_all_records_of_a_device_lose_no_more_than_the_sum_of_their_pure_epsilons():
+    """Eight records are taken out and eight others put in: 16 steps of epsilon 1 each, for which no
+    delta is needed. By rho it would be far more.
+    """
+    account = {ReportKind(1_000_000, unit=1): 1}
+    found = gather.bounds_of_all_records([account], 1, 8, 1e-6)  # delta is the last
+    assert (found.pure, found.epsilon, found.exceeded) == (16, 16, 0)
+
+
 @pytest.fixture
 def board(tmp_path):
     """The port of a board with a device that protects records, and has an (4, 1e-6) for life."""
