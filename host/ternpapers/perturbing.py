@@ -6,6 +6,10 @@ Sources: Wang et al., ICDE 2019 (PM, HM; SCDF and Staircase as their equation 2 
 Jordan, Wainwright, JASA 2018; Zhao et al., IEEE IoT J. 8, 2021 (Three-Outputs, PM-SUB, PM-OPT,
 HM-TP, Algorithm 5); Shen et al., Entropy 2023, 25, 485 (PDPM): corrected where
 shared_specs/errata.md says so.
+
+Most mechanisms draw one uniform number for each value, and report the quantile of their law there.
+So two mechanisms that get the same random numbers err in the same direction, and a small difference
+between them shows in few runs.
 """
 
 import math
@@ -20,6 +24,25 @@ from ternpapers.mechanisms import hybrid, pdpm, pm
 
 # Takes values in [-1, 1] and a generator, and returns unbiased reports of the values.
 Perturb = Callable[[Floats, np.random.Generator], Floats]
+# Takes values in [-1, 1] and as many numbers from 0 to 1, and returns for each value the report that
+# is the quantile at its number: so large a part of all reports of the value are smaller.
+Quantiles = Callable[[Floats, Floats], Floats]
+
+
+def _drawn(quantiles: Callable[[float], Quantiles]) -> Callable[[float], Perturb]:
+    """Return a mechanism as a function of epsilon, by that of its quantiles."""
+
+    def mechanism(epsilon: float) -> Perturb:
+        """Return the mechanism at this epsilon."""
+        of_values = quantiles(epsilon)
+
+        def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+            """Return reports of x in [-1, 1]."""
+            return of_values(x, rng.random(x.shape))
+
+        return perturb
+
+    return mechanism
 
 
 def by_laplace(epsilon: float) -> Perturb:
@@ -31,20 +54,21 @@ def by_laplace(epsilon: float) -> Perturb:
     return perturb
 
 
-def by_duchi(epsilon: float) -> Perturb:
+def _duchi_quantiles(epsilon: float) -> Quantiles:
     """Return Duchi's mechanism for one value, which is also Harmony's: it reports C or -C.
 
     C has the probability (1 + x / C) / 2, so that the mean of a report is x.
     """
     c = duchi.constant(epsilon)
 
-    def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-        return np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
+    def quantiles(x: Floats, uniform: Floats) -> Floats:
+        """Return the reports of x, which are -C for the smaller numbers."""
+        return np.where(uniform < 0.5 - x / (2 * c), -c, c)
 
-    return perturb
+    return quantiles
 
 
-def by_three_outputs(epsilon: float) -> Perturb:
+def _three_outputs_quantiles(epsilon: float) -> Quantiles:
     """Return Three-Outputs, as corrected in shared_specs/errata.md: it reports C, 0 or -C.
 
     Its parameter a is the probability of 0 at x = 0. The probabilities are linear in |x|, from
@@ -56,49 +80,54 @@ def by_three_outputs(epsilon: float) -> Perturb:
     same_sign_at_0 = (1 - a) / 2
     same_sign_at_1 = (e - a) / (e + 1)
 
-    def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-        """Return reports of x in [-1, 1], each of them C, 0 or -C."""
+    def quantiles(x: Floats, uniform: Floats) -> Floats:
+        """Return the reports of x, each of them C, 0 or -C."""
         size = np.abs(x)
-        uniform = rng.random(x.shape)
-        # The probabilities of an output with the sign of x, and of 0.
+        # The probabilities of an output with the sign of x, of 0, and of -C.
         same_sign = same_sign_at_0 + (same_sign_at_1 - same_sign_at_0) * size
         zero = a - (a - a / e) * size
-        zero_or_opposite = np.where(uniform < same_sign + zero, 0.0, -c)
-        drawn = np.where(uniform < same_sign, c, zero_or_opposite)
-        return np.copysign(1.0, x) * drawn
+        low = np.where(x > 0, 1 - same_sign - zero, same_sign)
+        zero_or_high = np.where(uniform < low + zero, 0.0, c)
+        return np.where(uniform < low, -c, zero_or_high)
 
-    return perturb
+    return quantiles
 
 
-def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
+def _piecewise_quantiles(t: Callable[[float], float]) -> Callable[[float], Quantiles]:
     """Return PM, PM-SUB or PM-OPT as a function of epsilon, by the function of their parameter t.
 
     A report is a point of a window around x with probability E / (t + E), where E = e**epsilon, and
     else one of [-A, A] outside of it. In both cases it is uniform.
     """
 
-    def mechanism(epsilon: float) -> Perturb:
+    def mechanism(epsilon: float) -> Quantiles:
         """Return the piecewise mechanism at this epsilon."""
         e = math.exp(epsilon)
         parameter = t(epsilon)
         bound = piecewise_bound(epsilon, parameter)  # A
         half_width = bound / (parameter + 1)  # of the window
         width = 2 * half_width
+        probability_inside = e / (parameter + e)
+        density_outside = (1 - probability_inside) / (2 * bound - width)
 
-        def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-            """Return reports of x in [-1, 1]."""
+        def quantiles(x: Floats, uniform: Floats) -> Floats:
+            """Return the reports of x in [-1, 1]."""
             window_start = half_width * (x * parameter - 1)
-            uniform = rng.random(x.shape)
-            is_inside = rng.random(x.shape) < e / (parameter + e)
-            # A point of [-A, A] outside of the window: a point of a shorter interval, which is moved
-            # by the width of the window if it lies behind its start.
-            outside = uniform * (2 * bound - width) - bound
-            outside += np.where(outside > window_start, width, 0.0)
-            return np.where(is_inside, window_start + uniform * width, outside)
+            before = density_outside * (window_start + bound)  # the probability before the window
+            within = (uniform - before) / probability_inside  # from 0 to 1 in the window
+            left = uniform / density_outside - bound
+            right = bound - (1 - uniform) / density_outside
+            right_or_inside = np.where(within > 1, right, window_start + within * width)
+            return np.where(within < 0, left, right_or_inside)
 
-        return perturb
+        return quantiles
 
     return mechanism
+
+
+def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
+    """Return PM, PM-SUB or PM-OPT as a function of epsilon, by the function of their parameter t."""
+    return _drawn(_piecewise_quantiles(t))
 
 
 def piecewise_bound(epsilon: float, t: float) -> float:
@@ -111,26 +140,28 @@ def piecewise_bound(epsilon: float, t: float) -> float:
 
 
 def _either(
-    first: Callable[[float], Perturb],
-    second: Callable[[float], Perturb],
+    first: Callable[[float], Quantiles],
+    second: Callable[[float], Quantiles],
     share: Callable[[float], float],
 ) -> Callable[[float], Perturb]:
     """Return a hybrid of two mechanisms, which draws for each value by which of them to report.
 
-    A mechanism is a function of epsilon that returns a function `perturb`, which randomizes values.
-    share: the probability of the first mechanism, by epsilon.
+    first, second: the quantiles of a mechanism by epsilon. share: the probability of the first
+    mechanism, by epsilon.
     """
 
     def mechanism(epsilon: float) -> Perturb:
         """Return the hybrid at this epsilon."""
-        perturb_by_first = first(epsilon)
-        perturb_by_second = second(epsilon)
+        quantiles_of_first = first(epsilon)
+        quantiles_of_second = second(epsilon)
         probability_of_first = share(epsilon)
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
             """Return reports of x, each by one of the two mechanisms."""
+            uniform = rng.random(x.shape)
             is_by_first = rng.random(x.shape) < probability_of_first
-            return np.where(is_by_first, perturb_by_first(x, rng), perturb_by_second(x, rng))
+            by_first = quantiles_of_first(x, uniform)
+            return np.where(is_by_first, by_first, quantiles_of_second(x, uniform))
 
         return perturb
 
@@ -194,17 +225,19 @@ def by_pdpm(epsilon: float) -> Perturb:
     return perturb
 
 
+_PM = _piecewise_quantiles(pm.t_pm)
+_PM_SUB = _piecewise_quantiles(piecewise.t_sub)
 MECHANISMS: dict[str, Callable[[float], Perturb]] = {
     "laplace": by_laplace,
     "scdf": _by_steps(scdf_half_width),
     "staircase": _by_steps(staircase_half_width),
-    "duchi": by_duchi,
+    "duchi": _drawn(_duchi_quantiles),
     "pm": by_piecewise(pm.t_pm),
-    "hm": _either(by_piecewise(pm.t_pm), by_duchi, hybrid.hm_share),
-    "three-outputs": by_three_outputs,
+    "hm": _either(_PM, _duchi_quantiles, hybrid.hm_share),
+    "three-outputs": _drawn(_three_outputs_quantiles),
     "pm-sub": by_piecewise(piecewise.t_sub),
     "pm-opt": by_piecewise(pm.t_opt),
-    "hm-tp": _either(by_piecewise(piecewise.t_sub), by_three_outputs, hybrid.hm_tp_share),
+    "hm-tp": _either(_PM_SUB, _three_outputs_quantiles, hybrid.hm_tp_share),
     "pdpm": by_pdpm,
 }
 

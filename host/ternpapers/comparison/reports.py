@@ -9,6 +9,7 @@ from ternpapers import baseline
 from ternpapers.perturbing import (
     MECHANISMS,
     WINDOWED,
+    Perturb,
     duchi_tuples,
     largest_output,
     rounded,
@@ -16,6 +17,22 @@ from ternpapers.perturbing import (
 
 _SPLIT = ("laplace", "scdf", "staircase")  # these report all numbers, at epsilon / d each
 TUPLES = "duchi"  # this one reports all numbers at once
+
+
+def of_a_number(
+    name: str, epsilon: float, d: int, outputs: int | None = None
+) -> tuple[int, Perturb]:
+    """Return how many of d numbers a client reports, and the mechanism that perturbs each of these.
+
+    name: a mechanism other than TUPLES. The other arguments are as of `reported`.
+    """
+    k = d
+    if name not in _SPLIT:
+        k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
+    perturb = MECHANISMS[name](epsilon / k)
+    if outputs and name in WINDOWED:
+        perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
+    return k, perturb
 
 
 def reported(
@@ -30,14 +47,7 @@ def reported(
     n, d = x.shape
     if name == TUPLES:
         return duchi_tuples(x, epsilon, rng)
-
-    # k: how many of the d numbers a client reports, each at epsilon / k.
-    k = d
-    if name not in _SPLIT:
-        k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
-    perturb = MECHANISMS[name](epsilon / k)
-    if outputs and name in WINDOWED:
-        perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
+    k, perturb = of_a_number(name, epsilon, d, outputs)
     if k == d:
         return perturb(x, rng)
 
