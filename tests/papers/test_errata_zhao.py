@@ -194,34 +194,35 @@ def test_three_outputs_has_the_best_probability_of_0(epsilon):
 
 
 class Chosen:
-    """Takes the place of a random generator: gives these numbers in [0, 1], one after the other."""
+    """Takes the place of a random generator: gives this number in [0, 1]."""
 
-    def __init__(self, *numbers):
-        self.numbers = list(numbers)
+    def __init__(self, number):
+        self.number = number
 
     def random(self, shape):
-        return np.full(shape, self.numbers.pop(0))
+        return np.full(shape, self.number)
 
 
 @pytest.mark.parametrize(("epsilon", "parameter"), [(0.5, pm.t_opt), (1.0, piecewise.t_sub)])
 @pytest.mark.parametrize("x", [-0.4, 0.9])
 def test_tern_draws_from_the_printed_window_and_range(epsilon, parameter, x):
-    """One random number chooses the place within the window or outside of it. Another one says
-    whether the report is from the window, which has the probability E/(t + E).
+    """A random number from 0 to 1 is the part of all reports that are smaller than the drawn one.
+
+    The reports in the window are a part E/(t + E) of all. Those before it, from -A on, have the
+    density d of (28).
     """
     e, t = math.exp(epsilon), parameter(epsilon)
     perturb = perturbing.by_piecewise(parameter)(epsilon)
 
-    def report(place, coin):
-        return float(perturb(np.array([x]), Chosen(place, coin))[0])
-
-    just_below, just_above = e / (t + e) - 1e-9, e / (t + e) + 1e-9
-    drawn_window = report(0, just_below), report(1, just_below)
-    drawn_range = report(0, just_above), report(1, just_above)
+    def report(number):
+        return float(perturb(np.array([x]), Chosen(number))[0])
 
     unit = (e + t) / (t * (e - 1))
-    assert drawn_window == pytest.approx((unit * (x * t - 1), unit * (x * t + 1)))
-    assert drawn_range == pytest.approx((-unit * (t + 1), unit * (t + 1)))
+    left, right, bound = unit * (x * t - 1), unit * (x * t + 1), unit * (t + 1)
+    before = t * (e - 1) / (2 * (t + e) ** 2) * (left + bound)
+    drawn_window = report(before), report(before + e / (t + e))
+    assert drawn_window == pytest.approx((left, right))
+    assert (report(0), report(1)) == pytest.approx((-bound, bound))
 
 
 # PM-OPT: its parameter t
