@@ -126,6 +126,11 @@ class Options:
             options["mechanism"] = self.contender.label
         return options
 
+    def require_no_runs(self) -> None:
+        """Raise UsageError if the user has chosen a number of runs, for a figure that has none."""
+        if self.runs is not None:
+            raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
+
     def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
         """Return the number of runs: --runs, else `quick` with --quick, or `paper` with --in-full."""
         if self.runs is not None:

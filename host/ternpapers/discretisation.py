@@ -1,7 +1,7 @@
-"""Computes how many outputs are enough for PM-SUB.
+"""The exact variance of discrete outputs, and how many outputs are enough for PM-SUB.
 
-It is either a card of N levels, the table from which devices draw, or made discrete by the paper's
-Algorithm 5.
+PM-SUB with few outputs is either a card of N levels, the table from which devices draw, or made
+discrete by the paper's Algorithm 5.
 
 Algorithm 5 of Zhao et al. (2021) draws the continuous output in [-A, A] and rounds it at random to
 one of the two multiples of A / m beside it. That is unbiased and adds variance, and in floating
@@ -13,10 +13,12 @@ import math
 import numpy as np
 
 from tern.card import decode
+from ternhost.datasets import Floats
 from ternhost.planning.cells import Row
 from ternhost.privacy import certify
-from ternhost.privacy.mechanisms import design, piecewise
-from ternpapers.perturbing import piecewise_bound
+from ternhost.privacy.mechanisms import design, duchi, piecewise, three_outputs
+from ternpapers.mechanisms import hybrid
+from ternpapers.perturbing import WINDOWED, largest_output, piecewise_bound
 
 _KINDS = {"card, paper's window": "paper", "card, best window": "best"}
 _LEVELS = (3, 5, 7, 11, 15, 31, 63, 127, 255)
@@ -58,35 +60,68 @@ def _worst_variance_of_card(epsilon: float, levels: int, window: str) -> float:
 def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
     """Return the variance at x of a piecewise mechanism after Algorithm 5 of Zhao et al.
 
-    t: the parameter of the mechanism. m: the number of steps from 0 to A. The outputs in [-A, A]
-    are rounded at random to multiples of A / m. To the variance of the mechanism this adds the
-    mean, over its outputs, of the variance of the rounding. The density of outputs is constant
-    within a window around the input, and outside of it.
+    t: the parameter of the mechanism. m: the number of steps from 0 to A.
+    """
+    step = piecewise_bound(epsilon, t) / m
+    added = _added_to_window(epsilon, t, step, np.array(x))
+    return piecewise.variance(epsilon, t, x) + float(added)
+
+
+def added_variance(name: str, epsilon: float, outputs: int, x: Floats) -> Floats:
+    """Return what Algorithm 5 adds to the variance of a mechanism of WINDOWED at each x.
+
+    outputs: how many values a report can have after it. Those of a hybrid are on one grid, whose
+    end is the largest report of both mechanisms, so that nobody sees which of the two was drawn.
+    """
+    step = 2 * largest_output(name, epsilon) / (outputs - 1)
+    of_window = _added_to_window(epsilon, WINDOWED[name](epsilon), step, x)
+    if name == "hm":
+        share = hybrid.hm_share(epsilon)
+        constant = duchi.constant(epsilon)
+        probability = np.ones(x.shape)  # of C or -C
+    elif name == "hm-tp":
+        share = hybrid.hm_tp_share(epsilon)
+        a = three_outputs.zero_probability(epsilon)
+        constant = three_outputs.constant(epsilon, a)
+        probability = 1 - a * (1 - (1 - math.exp(-epsilon)) * np.abs(x))
+    else:
+        return of_window
+    # The reports C and -C need not be on the grid; a report of 0 is.
+    fraction = constant / step % 1
+    of_discrete = probability * step**2 * fraction * (1 - fraction)
+    return share * of_window + (1 - share) * of_discrete
+
+
+def _added_to_window(epsilon: float, t: float, step: float, x: Floats) -> Floats:
+    """Return what rounding to multiples of a step adds to the variance of a piecewise mechanism.
+
+    That is the mean, over the outputs at x, of the variance of the rounding. The density of outputs
+    is constant within a window around the input, and outside of it. t: the parameter of the
+    mechanism.
     """
     e = math.exp(epsilon)
     bound = piecewise_bound(epsilon, t)  # A
-    step = bound / m
     half_width = bound / (t + 1)  # of the window
     centre = x * bound * t / (t + 1)
-    low, high = centre - half_width, centre + half_width
     inside_density = e / (t + e) / (2 * half_width)
     outside_density = t / (t + e) / (2 * bound - 2 * half_width)
 
-    everywhere = outside_density * _rounding_variance(-bound, bound, step)
-    in_window = (inside_density - outside_density) * _rounding_variance(low, high, step)
-    return piecewise.variance(epsilon, t, x) + (everywhere + in_window)
+    window = _rounding_variance(centre - half_width, centre + half_width, step)
+    everywhere = _rounding_variance(np.array(-bound), np.array(bound), step)
+    return outside_density * everywhere + (inside_density - outside_density) * window
 
 
-def _rounding_variance(start: float, end: float, step: float) -> float:
+def _rounding_variance(start: Floats, end: Floats, step: float) -> Floats:
     """Return the integral over [start, end] of the variance that rounding to steps adds.
 
     At y = (n + f) step, with a whole number n and 0 <= f < 1, that is step**2 f (1 - f).
     """
 
-    def antiderivative(y: float) -> float:
+    def antiderivative(y: Floats) -> Floats:
         """Return the integral from 0 to y: step**3 / 6 for each whole step, and the rest."""
-        whole_steps = math.floor(y / step)
+        whole_steps = np.floor(y / step)
         fraction = y / step - whole_steps
-        return step**3 * (whole_steps / 6 + fraction * fraction / 2 - fraction**3 / 3)
+        rest = fraction * fraction / 2 - fraction**3 / 3
+        return np.asarray(step**3 * (whole_steps / 6 + rest))
 
     return antiderivative(end) - antiderivative(start)

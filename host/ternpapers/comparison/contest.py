@@ -24,7 +24,9 @@ class Case:
 
     source: a name of SHAPES, or a data set. epsilon: that of a client. d: how many attributes
     there are; None for all of the source. outputs: see `reported`. share: the part of all clients
-    that report.
+    that report. split: whether a client with d_n numbers among its d attributes has
+    d_n epsilon / d for them, with each mechanism. If not, the mechanism decides what it spends on
+    each attribute.
     """
 
     source: str
@@ -32,6 +34,7 @@ class Case:
     d: int | None = None
     outputs: int | None = None
     share: float = 1.0
+    split: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,7 @@ class Contest:
     """What a figure compares: mechanisms, on the data of sources, at settings.
 
     mechanisms: names of perturbing.py. sources: names of SHAPES, or data sets. settings: the
-    values of fields of `Case` (epsilon, d, outputs and share) that are tried, where they are not
-    the default.
+    values of fields of `Case` that are tried, where they are not the default.
     """
 
     mechanisms: Sequence[str]
@@ -54,23 +56,29 @@ class Contest:
         return replace(self, sources=(options.data,))
 
 
-def cases(contest: Contest, options: Options) -> list[Case]:
-    """Return a case for each source and combination of the settings, the last one varying fastest.
-
-    The quick version has about three values of each setting.
-    """
+def every_case(contest: Contest) -> list[Case]:
+    """Return a case for each source and combination of the settings, the last one varying fastest."""
     values = {"epsilon": _EPSILONS, **contest.settings}
-    if options.quick:
-        for name, all_values in values.items():
-            step = max(1, (len(all_values) - 1) // 2)
-            values[name] = all_values[::step]  # the first, one in the middle, and the last
-
-    all_cases = []
+    combinations = []
     for source in contest.sources:
         for combination in product(*values.values()):
             setting = dict(zip(values, combination, strict=True))
-            all_cases.append(Case(source, **setting))
-    return all_cases
+            combinations.append(Case(source, **setting))
+    return combinations
+
+
+def cases(contest: Contest, options: Options) -> list[Case]:
+    """Return every case, or fewer of them for the quick version.
+
+    That has about three values of each setting: the first, one in the middle, and the last.
+    """
+    if not options.quick:
+        return every_case(contest)
+    settings = {}
+    for name, values in {"epsilon": _EPSILONS, **contest.settings}.items():
+        step = max(1, (len(values) - 1) // 2)
+        settings[name] = values[::step]
+    return every_case(replace(contest, settings=settings))
 
 
 def compared(names: Sequence[str], options: Options) -> Sequence[str]:

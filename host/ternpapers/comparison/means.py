@@ -1,23 +1,27 @@
-"""The errors of means that mechanisms estimate."""
+"""The errors of means that mechanisms estimate, exactly.
 
-from collections.abc import Mapping, Sequence
+Reports are unbiased and independent. So the expected squared error of a mean of n clients is the sum
+of the variances of their reports, divided by n**2: nothing has to be drawn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import Floats, synthetic
+from ternhost.datasets import Fixed, Floats, synthetic
 from ternhost.learn import collect
 from ternhost.planning.cells import Cell, Row
-from ternpapers import baseline
 from ternpapers.base import Options
-from ternpapers.comparison.contest import EPSILON, Case, Contest, cases, compared
-from ternpapers.comparison.reports import TUPLES, reported
+from ternpapers.comparison.contest import EPSILON, Case, Contest, compared, every_case
+from ternpapers.comparison.reports import TUPLES, variances_of_reports
 from ternpapers.figure import RUNS, Axis, Check, Figure
 
 _D = 16  # numbers of a client, if they are drawn
-_CHUNK = 100_000  # so many clients at once, to need less memory
+_CLIENTS = 100_000  # whose numbers are drawn; the papers name no number
 ERROR = Axis("squared_error", "mean squared error", log=True)
 # Distributions of drawn numbers: the options of `synthetic.attributes` by name.
 _GAUSSIAN_SHAPES = {f"Gaussian, mean {mean:.2g}": {"mean": mean} for mean in (0, 1 / 3, 2 / 3, 1)}
@@ -45,38 +49,40 @@ def means(
 
 def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
     """Return the cells of `means`: one for each case and mechanism. Raises UsageError."""
+    options.require_no_runs()
     if options.data:
         collect.load(options.data)  # raises if it cannot be loaded
     return Cell.for_each_combination(
         table=RUNS,
         work=mean_rows,
-        common=common_arguments(options),
-        case=cases(contest.on(options), options),
+        common={},
+        case=every_case(contest.on(options)),
         mechanism=compared(contest.mechanisms, options),
     )
 
 
-def common_arguments(options: Options) -> dict[str, Any]:
-    """Return the arguments that all cells share.
-
-    most: the largest number of clients. seeds: those of the runs.
-    """
-    most = 100_000
-    if options.quick:
-        most = 20_000
-    elif options.in_full:
-        most = 4_000_000
-    return {"most": most, "seeds": options.seeds(default=20, quick=6, paper=100)}
-
-
-@lru_cache(maxsize=2)
-def numbers_of(source: str, most: int) -> Floats:
-    """Return the numeric attributes of n clients (n x d). source: as of Case. most: the largest n."""
+@lru_cache(maxsize=8)
+def _numbers(source: str) -> Fixed:
+    """Return the numeric attributes of all clients of a source (n x d, in Q1.14)."""
     if source in SHAPES:
-        values = synthetic.attributes(min(most, 1_000_000), _D, seed=0, **SHAPES[source]).numeric
-    else:
-        values = collect.load(source)[0].numeric[:most]
-    return values / ONE
+        return synthetic.attributes(_CLIENTS, _D, seed=0, **SHAPES[source]).numeric
+    return collect.load(source)[0].numeric
+
+
+def clients_of(case: Case) -> int:
+    """Return how many clients report."""
+    return round(case.share * len(_numbers(case.source)))
+
+
+@lru_cache(maxsize=64)
+def _distinct(source: str, d: int, clients: int) -> tuple[Floats, Floats]:
+    """Return the different numbers that clients hold, and how often each occurs.
+
+    d: how many numeric attributes there are. They are counted together. clients: how many of all
+    clients are counted, the first ones.
+    """
+    values, counts = np.unique(_numbers(source)[:clients, :d], return_counts=True)
+    return values / ONE, counts.astype(np.float64)
 
 
 def sizes(source: str, d: int | None) -> tuple[int, int]:
@@ -98,45 +104,44 @@ def sizes(source: str, d: int | None) -> tuple[int, int]:
     return fewer_numbers, fewer_categories
 
 
-def mean_rows(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[Row]:
-    """Return the mean squared error of the means that a mechanism estimates, for each seed.
+def mean_rows(case: Case, mechanism: str) -> list[Row]:
+    """Return the expected squared error of the means that a mechanism estimates, as one row.
 
-    case: the table, how many of its attributes there are, epsilon, and the share of its clients.
-    mechanism: perturbs the numbers of each client. most: the largest number of clients.
+    It is the mean over all numeric attributes. Where outputs are made discrete, the row also has
+    the error without that, as "continuous_error". case: the table, how many of its attributes
+    there are, epsilon, and the share of its clients. mechanism: perturbs the numbers of each
+    client.
     """
-    numbers, categories = sizes(case.source, case.d)
-    total = numbers + categories
-    all_numbers = numbers_of(case.source, most)
-    clients = round(case.share * len(all_numbers))
-    x = all_numbers[:clients, :numbers]
+    _, categories = sizes(case.source, case.d)
     panel = case.source
-    if categories:
+    if categories and not case.split:
         panel = f"numbers of {case.source}"
-    common = {
+    row = {
         "panel": panel,
         "curve": mechanism,
+        "run": 0,
         "epsilon": case.epsilon,
-        "clients": len(x),
-        "d": total,
+        "clients": clients_of(case),
+        "d": sum(sizes(case.source, case.d)),
         "outputs": case.outputs,
+        "squared_error": mean_error(case, mechanism),
     }
-    rows = []
-    for seed in seeds:
-        rng = baseline.generator(seed)
-        sums = np.zeros(numbers)  # of the reports of each number
-        for start in range(0, len(x), _CHUNK):
-            chunk = x[start : start + _CHUNK]
-            if mechanism == TUPLES:
-                # A tuple of the numbers alone, at their share of epsilon.
-                epsilon = case.epsilon * numbers / total
-                sums += reported(chunk, mechanism, epsilon, rng).sum(axis=0)
-            else:
-                # Clients choose among all attributes; zeros stand for the categories, and their
-                # reports do not count.
-                attributes = np.pad(chunk, ((0, 0), (0, categories)))
-                reports = reported(attributes, mechanism, case.epsilon, rng, case.outputs)
-                sums += reports.sum(axis=0)[:numbers]
-        estimates = sums / len(x)
-        error = float(np.mean((estimates - x.mean(axis=0)) ** 2))
-        rows.append({**common, "run": seed, "squared_error": error})
-    return rows
+    if case.outputs:
+        row["continuous_error"] = mean_error(replace(case, outputs=None), mechanism)
+    return [row]
+
+
+def mean_error(case: Case, mechanism: str) -> float:
+    """Return the expected squared error of an estimated mean, as in `mean_rows`."""
+    numbers, categories = sizes(case.source, case.d)
+    d = numbers + categories
+    epsilon = case.epsilon
+    # Duchi's mechanism reports tuples of numbers only.
+    if case.split or mechanism == TUPLES:
+        epsilon *= numbers / d
+        d = numbers
+    clients = clients_of(case)
+    values, counts = _distinct(case.source, numbers, clients)
+    variances = variances_of_reports(values, mechanism, epsilon, d, case.outputs)
+    of_a_report = np.average(variances, weights=counts)
+    return float(of_a_report) / clients

@@ -1,11 +1,11 @@
-"""How a client reports d numbers, and a total epsilon is spent on them."""
+"""How a client reports d numbers with a total epsilon: drawn at random, and the variance of that."""
 
 import numpy as np
 
 from ternhost.datasets import Floats
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.privacy.base import MICRO
-from ternpapers import baseline
+from ternpapers import baseline, laws
 from ternpapers.perturbing import (
     MECHANISMS,
     WINDOWED,
@@ -13,10 +13,18 @@ from ternpapers.perturbing import (
     duchi_tuples,
     largest_output,
     rounded,
+    tuple_bound,
 )
 
 _SPLIT = ("laplace", "scdf", "staircase")  # these report all numbers, at epsilon / d each
 TUPLES = "duchi"  # this one reports all numbers at once
+
+
+def _numbers_in_report(name: str, epsilon: float, d: int) -> int:
+    """Return k: how many of d numbers a client reports by a mechanism, each at epsilon / k."""
+    if name in _SPLIT:
+        return d
+    return coordinates_by_rule("paper", round(epsilon * MICRO), d)
 
 
 def of_a_number(
@@ -26,9 +34,7 @@ def of_a_number(
 
     name: a mechanism other than TUPLES. The other arguments are as of `reported`.
     """
-    k = d
-    if name not in _SPLIT:
-        k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
+    k = _numbers_in_report(name, epsilon, d)
     perturb = MECHANISMS[name](epsilon / k)
     if outputs and name in WINDOWED:
         perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
@@ -57,3 +63,18 @@ def reported(
     # The factor d / k makes up for the numbers that are left out.
     np.put_along_axis(reports, coordinates, d / k * perturb(values, rng), axis=1)
     return reports
+
+
+def variances_of_reports(
+    x: Floats, name: str, epsilon: float, d: int, outputs: int | None = None
+) -> Floats:
+    """Return the exact variance of the report of each number x, in a tuple of d numbers.
+
+    The tuple is reported as by `reported`, with the same arguments. Where a client reports k of d
+    numbers, the mean square of a report is d / k times that of the mechanism at epsilon / k.
+    """
+    if name == TUPLES:
+        return tuple_bound(epsilon, d) ** 2 - x * x  # each report is this bound or its negative
+    k = _numbers_in_report(name, epsilon, d)
+    mean_squares = laws.variances(name, epsilon / k, x, outputs) + x * x
+    return d / k * mean_squares - x * x

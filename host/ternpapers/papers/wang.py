@@ -119,7 +119,7 @@ def _regimes() -> list[Row]:
 
 _SMALLER = {
     "PM and HM have smaller errors than Laplace, SCDF and Duchi": partial(
-        better, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi")
+        better_everywhere, "squared_error", ("pm", "hm"), ("laplace", "scdf", "duchi")
     )
 }
 _FEWER = {

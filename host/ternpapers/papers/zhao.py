@@ -14,9 +14,7 @@ from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import three_outputs
 from ternpapers import discretisation
-from ternpapers.comparison.contest import EPSILON, OUTPUTS, Contest
-from ternpapers.comparison.frequencies import tables
-from ternpapers.comparison.means import GAUSSIANS, means
+from ternpapers.comparison.contest import OUTPUTS, Contest
 from ternpapers.comparison.models import (
     ACCURACY,
     CLASSIFIED,
@@ -38,10 +36,10 @@ from ternpapers.orders import (
     smaller_if_large,
     smaller_if_small,
 )
+from ternpapers.papers import zhao_means
 from ternpapers.perturbing import WINDOWED
 
-_EXISTING = ("laplace", "duchi", "pm", "hm")
-_PROPOSED = ("three-outputs", "pm-sub", "hm-tp")
+_EXISTING, _PROPOSED = zhao_means.EXISTING, zhao_means.PROPOSED
 _MECHANISMS = (*_EXISTING, *_PROPOSED)
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
 _A_AT_0 = "a, P(0) at x = 0"
@@ -180,14 +178,12 @@ def _more_outputs(
 
 _OTHERS = _MECHANISMS[:-1]
 _HM_TP = "HM-TP is better than every other mechanism"
-_SMALLER = {_HM_TP: partial(better, "squared_error", ("hm-tp",), _OTHERS)}
 _MORE_ACCURATE = {
     _HM_TP: partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
 }
 _LESS = {_HM_TP: partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)}
 _A = Axis("a", "a")
 _WITH_OUTPUTS = "more outputs are better"
-_ERRORS = {_WITH_OUTPUTS: partial(_more_outputs, "squared_error")}
 _LOSSES = {_WITH_OUTPUTS: partial(_more_outputs, "squared_error", shared=SHARED)}
 _ACCURACIES = {_WITH_OUTPUTS: partial(_more_outputs, "accuracy", larger=True, shared=SHARED)}
 _DISCRETE = tuple(WINDOWED)
@@ -261,12 +257,8 @@ FIGURES: dict[str, Figure] = {
             )
         },
     ),
-    "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
-    "7": means(
-        "errors of means of 16 Gaussian numbers",
-        Contest(_MECHANISMS, GAUSSIANS),
-        statements=_SMALLER,
-    ),
+    "6": zhao_means.FIGURES["6"],
+    "7": zhao_means.FIGURES["7"],
     "8": models("logistic regression", "logistic", _ALL, ACCURACY, statements=_MORE_ACCURATE),
     "9": models("SVM", "svm", _ALL, ACCURACY, statements=_MORE_ACCURATE),
     "10": models(
@@ -276,12 +268,7 @@ FIGURES: dict[str, Figure] = {
         LINEAR_ERROR,
         statements=_LESS,
     ),
-    "11": means(
-        "errors of means by the number of outputs",
-        Contest(_DISCRETE, GAUSSIANS, _outputs_at(4.0)),
-        OUTPUTS,
-        statements=_ERRORS,
-    ),
+    "11": zhao_means.FIGURES["11"],
     "12": models(
         "linear regression by outputs",
         "linear",
