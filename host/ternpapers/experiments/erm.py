@@ -212,7 +212,7 @@ def _trained(
             # the certified table from which a device samples.
             k = coordinates_by_rule("paper", micro_epsilon, divided.dimension)
             card = contender.card(micro_epsilon // k, mechanisms.GRADIENTS)
-            settings |= {"k": k, "card": card.data.hex(), "range": "0"}
+            settings |= {"k": k, "card": card.data.hex(), "clip": "0"}
         seed = validation.seed + index
         learner = sgd(divided, validation.reports, seed, **settings)
         row = {
