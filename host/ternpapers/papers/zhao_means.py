@@ -10,7 +10,7 @@ import numpy as np
 
 from ternhost.datasets import Floats
 from ternhost.planning.cells import Row
-from ternhost.planning.statistics import grouped
+from ternhost.planning.statistics import grouped, pick
 from ternpapers.comparison.contest import Contest
 from ternpapers.comparison.means import GAUSSIANS, means
 from ternpapers.figure import Check, Figure, Verdict, every
@@ -21,7 +21,6 @@ _MECHANISMS = (*EXISTING, *PROPOSED)
 # Bundled data in the place of the paper's: a table with categories, like its census records of
 # Mexico and Brazil and its motions (WISDM), and two of numbers alone, like its vehicles.
 _TABLES = ("flights-table", "diabetes", "breast-cancer")
-_SMALL, _LARGE = 0.5, 4.0  # epsilons
 _MARGIN = 1e-5  # relative: rounding to 2,001 outputs adds a tenth of this, and decides nothing
 _SIMILAR = 0.01  # relative
 
@@ -71,16 +70,17 @@ def _best_beats_existing(rows: Sequence[Row]) -> Verdict:
 
 
 def _pm_sub_beats_pm(rows: Sequence[Row]) -> Verdict:
-    """Test whether PM-SUB has smaller errors than PM at the large epsilon."""
-    return _beats("pm-sub", ("pm",), [row for row in rows if row["epsilon"] == _LARGE])
+    """Test whether PM-SUB has smaller errors than PM at the largest epsilon, 4."""
+    largest = max(row["epsilon"] for row in rows)
+    return _beats("pm-sub", ("pm",), pick(rows, epsilon=largest))
 
 
 def _three_outputs_is_good(rows: Sequence[Row]) -> Verdict:
-    """Test whether Three-Outputs is the best mechanism at the small epsilon, HM-TP apart.
+    """Test whether Three-Outputs is the best mechanism at the smallest epsilon, HM-TP apart.
 
     HM may have the same error: with so little epsilon for each number, both are Duchi's mechanism.
     """
-    at_small = [row for row in rows if row["epsilon"] == _SMALL]
+    at_small = pick(rows, epsilon=min(row["epsilon"] for row in rows))
     verdict = _beats("three-outputs", ("laplace", "duchi", "pm", "pm-sub"), at_small)
     of_three_outputs, of_hm = _errors(at_small, ("three-outputs", "hm"))
     if not verdict.holds or not np.allclose(of_three_outputs, of_hm, rtol=_MARGIN):
