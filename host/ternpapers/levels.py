@@ -1,17 +1,26 @@
 """Estimates means by HierA, where ranges of values, the *levels*, have an epsilon of their own.
 
-Source: Hao, Wu, Wan, Sensors 2023, 23, 1115. A client reports the level of its value and a sign,
-both perturbed at the epsilon of the level. The server uses each report `mu` times: it also converts
-the report to the next mu - 1 more private levels, each time anew, by adding noise to the sign
-(PLC). Where fewer levels are more private, step 5 of the paper counts the report itself several
-times instead. Every copy is unbiased, and so is their mean. There are these differences to the
-paper:
+Source: Hao, Wu, Wan, Sensors 2023, 23, 1115, Algorithm 5, with Algorithm 3 (LHP) on the clients and
+Algorithm 4 (PLC) on the server. A client reports the level of its value and a sign, both perturbed
+at the epsilon of the level. The server uses each report `mu` times: it also converts the report to
+the next mu - 1 more private levels, each time anew, by adding noise to the sign (PLC). Where fewer
+levels are more private, the report itself takes the place of the conversions that are missing, in
+step 5. So each report counts mu times, at any level. Every copy is unbiased, and so is their mean:
+the sum over all levels, divided by the number of copies (step 7).
+
+There are these differences to the paper:
+
+- As it is printed, step 5 is biased. Its listing leaves out the reports that were converted to the
+  most private levels. The sentence below it would add mu - k + i copies of a report of level i to
+  the report itself, so that some reports count mu + 1 times. Then reports of different levels count
+  differently often, and the mean leans to some ranges of values.
 
 - A report tells a level and a sign, and both depend on the value. Together their privacy loss is
   larger than the largest epsilon of a level, which the paper states. The epsilon of the card, the
   table from which devices draw a report, is the true one, computed exactly from its integers.
-- Step 6 clamps the sum of a level to the number of its reports. That biases small samples, so it is
-  an option.
+- Step 6 cuts the corrected counts of both signs to 0 and the number N of the reports of their level.
+  That cuts the level's sum to -N and N; the mean over all levels is not clamped again. It biases
+  small samples, so it is an option.
 
 Conversion adds noise: whatever the values are, no mu has a smaller variance than 1 (`variance`).
 """
@@ -26,7 +35,7 @@ import numpy.typing as npt
 from tern.card import Card
 from tern.fixed import ONE
 from ternhost.count.rounds import Counts
-from ternhost.datasets import Fixed
+from ternhost.datasets import Fixed, Indices
 from ternhost.errors import UsageError
 from ternhost.learn import liars
 from ternhost.learn.parameters import Floats
@@ -76,7 +85,7 @@ def require_mu(mu: int, levels: int) -> None:
     require(mu in range(1, levels + 1), "mu", f"1 to {levels}, the number of levels", mu)
 
 
-def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
+def targets_of(magnitudes: Floats, mu: int) -> list[list[int]]:
     """Return, for each level, the levels that its reports are converted to.
 
     They are the next mu - 1 more private ones, or all there are. magnitudes: those of the levels; a
@@ -91,6 +100,26 @@ def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
     return targets_of_levels
 
 
+def mean_of_copies(
+    magnitudes: Floats, level: Indices, signs: Indices, mu: int, rng: np.random.Generator
+) -> Floats:
+    """Return the mean of the copies of each of n reports: what it contributes to the estimate (n).
+
+    magnitudes: those of the levels. level, signs: the level of each report, and 1 or -1. mu: how
+    many copies a report has. rng: draws the conversions. Raises UsageError for a mu out of bounds.
+    """
+    sums = np.zeros(signs.shape)
+    for source, targets in enumerate(targets_of(magnitudes, mu)):
+        is_here = level == source
+        own_signs = signs[is_here]
+        sums[is_here] += (mu - len(targets)) * magnitudes[source] * own_signs
+        for target in targets:
+            flip_probability = (1 - magnitudes[source] / magnitudes[target]) / 2
+            is_flipped = rng.random(own_signs.shape) < flip_probability
+            sums[is_here] += magnitudes[target] * np.where(is_flipped, -own_signs, own_signs)
+    return sums / mu
+
+
 def estimate(
     card: Card, counts: Counts, mu: int = 1, *, clamp: bool = False, seed: int | Sequence[int] = 1
 ) -> Floats:
@@ -98,14 +127,14 @@ def estimate(
 
     counts: an array (..., m, 2), minus before plus; the result has the shape (...), and is nan
     where there are no reports. mu: how many times each report counts, at its own level and the next
-    more private ones. clamp: keep the sum of each level within the number of its reports; without
-    it the estimate is unbiased. seed: that of the conversions. Raises UsageError for a mu below 1
-    or above m.
+    more private ones. clamp: keep the sum of each level within plus and minus the number of its
+    reports, as step 6 does; without it the estimate is unbiased. seed: that of the conversions.
+    Raises UsageError for a mu below 1 or above m.
     """
     magnitudes = lhp.magnitudes(card)
     rng = np.random.default_rng(seed)
     merged = np.zeros_like(counts)  # of each level: its own reports and those converted to it
-    for source, targets in enumerate(_targets(magnitudes, mu)):
+    for source, targets in enumerate(targets_of(magnitudes, mu)):
         source_counts = counts[..., source, :]
         # Conversions that have no target count at the level of the report itself.
         merged[..., source, :] += (mu - len(targets)) * source_counts
@@ -134,7 +163,7 @@ def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
     """
     squares = [scale**2 for scale in certify.scales(card)]
     second_moments = []  # for each reported level, that of the mean of the copies of a report
-    for square, targets in zip(squares, _targets(lhp.magnitudes(card), mu), strict=True):
+    for square, targets in zip(squares, targets_of(lhp.magnitudes(card), mu), strict=True):
         added = sum(squares[target] - square for target in targets)
         second_moments.append(square + Fraction(added, mu**2))
 
@@ -162,7 +191,7 @@ def kind_of(card: Card, reports: Counts, mu: int = 1, tau: float = 1.0) -> liars
     """
     magnitudes = lhp.magnitudes(card)
     farthest = 0.0
-    for source, targets in enumerate(_targets(magnitudes, mu)):
+    for source, targets in enumerate(targets_of(magnitudes, mu)):
         of_copies = (mu - len(targets)) * magnitudes[source] + magnitudes[targets].sum()
         farthest = max(farthest, tau * float(of_copies) / mu)
     weight = 1 / float(magnitudes.max()) ** 2

@@ -4,11 +4,12 @@ draws of devices.
 
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import sampler_walk
+from scipy import stats
 from spec import cards as spec
 from streams import Replay
 
@@ -164,6 +165,102 @@ def test_bias_and_variance_are_exact_by_enumeration(mu):
     assert mean == truth
     assert square - mean**2 == hiera.variance(card, np.array(values, np.int16), mu)
     assert without_copies == truth if mu == 1 else without_copies < truth - Fraction(1, 100)
+
+
+# Step 5, as the paper prints it. Levels have numbers from 1, the least private, to K.
+
+K = 5
+PAPER_CARD = card_of(1, 2, 3, 4, 5)  # from the highest range down: the lowest one is level 1
+
+
+def merged_by_the_listing(level, mu):
+    """Whose reports the listing of step 5 merges for a level: the levels that they were made at."""
+    if level + mu - 1 > K:
+        return [level] * (mu - K + level)
+    if level < mu or mu <= level < K - mu + 2:
+        return [*range(max(1, level - mu + 1), level + 1)]
+    return [level]
+
+
+def merged_by_the_sentence(level, mu):
+    """The same by the sentence below the listing, which adds mu - K + level sets of the level."""
+    added = 0
+    if level + mu - 1 > K:
+        added = mu - K + level
+    return [*range(max(1, level - mu + 1), level + 1)] + added * [level]
+
+
+def merged_here(level, mu):
+    """The same as tern does it: these sets take the place of the level's own reports."""
+    missing_conversions = max(0, mu - K + level - 1)
+    return [*range(max(1, level - mu + 1), level + 1)] + missing_conversions * [level]
+
+
+def counted(merged, mu):
+    """How often a report counts, by the level that it was made at."""
+    sources = [source for level in range(1, K + 1) for source in merged(level, mu)]
+    return [sources.count(level) for level in range(1, K + 1)]
+
+
+def bias(weights):
+    """By how much the estimate of very many reports leans: exactly, without a draw.
+
+    weights: how often a report counts, by its level. Every copy of a report has the mean of its
+    value. The values have the distribution Gaussian(0.3, 0.2) on [-1, 1], and e is 1.
+    """
+    card = PAPER_CARD
+    bounds = np.array([-ONE, *reversed(card.body.bounds), ONE]) / ONE
+    values = stats.truncnorm((-1 - 0.3) / 0.2, (1 - 0.3) / 0.2, loc=0.3, scale=0.2)
+    total = counted_reports = 0.0
+    for true_level, (low, high) in enumerate(pairwise(bounds), start=1):
+        laws = [float(p) for p in reversed(level_law(card, K - true_level))]  # cards: from the top
+        copies = np.dot(laws, weights)
+        total += copies * values.expect(lb=low, ub=high)  # of values in this range
+        counted_reports += copies * (values.cdf(high) - values.cdf(low))
+    return total / counted_reports - values.mean()
+
+
+@pytest.mark.parametrize(
+    ("mu", "weights", "leans"),
+    [
+        (2, [2, 2, 2, 1, 2], -0.0191),
+        (3, [3, 2, 1, 2, 3], 0.0348),
+        (4, [2, 1, 2, 3, 4], 0.0202),
+        (5, [1, 2, 3, 4, 5], 0.0123),
+    ],
+)
+def test_the_listing_of_step_5_is_biased_as_printed(mu, weights, leans):
+    assert counted(merged_by_the_listing, mu) == weights
+    assert bias(weights) == pytest.approx(leans, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("mu", "weights", "leans"), [(2, [2, 2, 2, 2, 3], 0.0055), (3, [3, 3, 3, 4, 4], 0.0118)]
+)
+def test_the_sentence_below_the_listing_counts_some_reports_once_more_and_is_biased(
+    mu, weights, leans
+):
+    assert counted(merged_by_the_sentence, mu) == weights
+    assert bias(weights) == pytest.approx(leans, abs=5e-5)
+
+
+@pytest.mark.parametrize("mu", range(1, K + 1))
+def test_a_report_of_any_level_counts_mu_times_here_which_is_unbiased(mu):
+    weights = counted(merged_here, mu)
+    assert weights == [mu] * K
+    assert bias(weights) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("mu", range(1, K + 1))
+def test_the_estimate_merges_for_each_level_what_is_named_here(mu):
+    """The copies of a report are those that tern converts, and the rest at its own level."""
+    magnitudes = lhp.magnitudes(PAPER_CARD)[::-1]  # the least private level first
+    merged = {level: [] for level in range(1, K + 1)}
+    for source, targets in enumerate(hiera.targets_of(magnitudes, mu), start=1):
+        for level in (*[source] * (mu - len(targets)), *(target + 1 for target in targets)):
+            merged[level].append(source)
+    for level, sources in merged.items():
+        assert sorted(sources) == sorted(merged_here(level, mu))
 
 
 @pytest.mark.parametrize("mu", [1, 5])
