@@ -27,6 +27,7 @@ from ternhost.errors import UsageError
 if TYPE_CHECKING:
     import pandas
 
+NAME = "ipums"  # of the data set
 FILES = ("ipums.csv", "ipums.csv.gz")
 SOURCE = "https://international.ipums.org (an extract of your own, as CSV)"
 INCOME = "INCTOT"
@@ -65,11 +66,13 @@ NUMERIC = {
     "INCEARN": Numeric(0, None, (99999998, 99999999)),
     "INCWAGE": Numeric(0, None, (99999998, 99999999, 9999998, 9999999)),
 }
+# Categorical variables whose codes are in an order, such as from no school to university.
+ORDERED = ("EDATTAIN", "LIT", "SPEAKENG")
 # Identifiers and weights say nothing about a person.
 TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "STRATA", "CLUSTER"}
 
 
-def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
+def ipums(path: Path | None = None, *, dataset: str = NAME) -> Table:
     """Read all variables of an extract but the technical ones, as a table named `dataset`.
 
     The CSV may be packed with gzip. Variables of NUMERIC are numeric. All others are categorical,
@@ -91,12 +94,7 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
     if not len(frame):
         raise bad_file(file, "no record has all of its numeric variables", SOURCE)
 
-    columns = []
-    for name in numeric:
-        low, high = NUMERIC[name].low, NUMERIC[name].high
-        if high is None:
-            high = frame[name].max()
-        columns.append(normalised(frame[name], low, high))
+    columns = [_scaled(frame, name) for name in numeric]
     codes, categories = _coded(frame, categorical, file)
     return Table(
         name=dataset,
@@ -106,6 +104,31 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
         codes=codes,
         categories=categories,
     )
+
+
+def variable(name: str, path: Path | None = None) -> Fixed:
+    """Read one variable of an extract, of all records that have it, wherever its column stands.
+
+    name: one of NUMERIC. Raises UsageError if the file is missing, or it has no such values.
+    """
+    file = find_file(NAME, path, FILES, SOURCE)
+    frame = _read_frame(file)
+    if name not in frame:
+        raise UsageError(
+            f"{file} has no variable {name}", f"order an extract with it from {SOURCE}"
+        )
+    frame = frame[_is_complete(frame, [name], file)]
+    if not len(frame):
+        raise bad_file(file, f"no record has the variable {name}", SOURCE)
+    return _scaled(frame, name)
+
+
+def _scaled(frame: pandas.DataFrame, name: str) -> Fixed:
+    """Return a numeric variable of complete records in Q1.14, scaled by its domain."""
+    low, high = NUMERIC[name].low, NUMERIC[name].high
+    if high is None:
+        high = frame[name].max()
+    return normalised(frame[name], low, high)
 
 
 def _read_frame(file: Path) -> pandas.DataFrame:
