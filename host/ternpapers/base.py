@@ -233,9 +233,12 @@ def _write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 @lru_cache(maxsize=8)
-def load(name: str) -> datasets.Dataset:
-    """Load a data set as `datasets.load` does, and cache it for the cells of a process."""
-    return datasets.load(name)
+def load(name: str, classes: bool = False) -> datasets.Dataset:
+    """Load a data set as `datasets.load` does, and cache it for the cells of a process.
+
+    classes: whether labels are the numbers of the classes, from 0.
+    """
+    return datasets.load(name, classes=classes)
 
 
 def two_classes(name: str) -> datasets.Dataset:

@@ -189,8 +189,8 @@ class Figure:
     x, y: the axes. cells: returns the cells whose rows, in the table RUNS, are drawn. statements:
     what the paper says about the figure, with the check of each. untold: further statements, which
     nothing here can tell, and why. columns: how many panels are beside each other. shared: of the
-    folds of a cross-validation, see `mean_and_error`. y_labels: of panels whose y is not that of
-    the axis.
+    folds of a cross-validation, see `mean_and_error`. x_labels, y_labels: of panels whose x or y is
+    not that of the axis.
     """
 
     title: str
@@ -201,6 +201,7 @@ class Figure:
     untold: Mapping[str, str] = field(default_factory=dict)
     columns: int = 2
     shared: float = 0.0
+    x_labels: Mapping[str, str] = field(default_factory=dict)
     y_labels: Mapping[str, str] = field(default_factory=dict)
 
     def verdicts(self, runs: Sequence[Row]) -> dict[str, Verdict]:
@@ -305,8 +306,9 @@ class Figure:
         """Return a panel with all of its curves."""
         curves = Curve.each(pick(rows, panel=panel), "curve", self.x.column, self.y.column)
         x, y = self.x, self.y
-        label = self.y_labels.get(panel, y.label)
-        return Panel(panel, x.label, label, curves, log_x=x.log, log_y=y.log)
+        x_label = self.x_labels.get(panel, x.label)
+        y_label = self.y_labels.get(panel, y.label)
+        return Panel(panel, x_label, y_label, curves, log_x=x.log, log_y=y.log)
 
     def _describe_best(self, row: Row) -> str:
         """Return a line on the best curve at one x."""

@@ -1,44 +1,51 @@
-"""The safe ranges and epsilons that clients draw in the experiments of PLDP-FL.
+"""The safe ranges and epsilons of the clients in the experiments of PLDP-FL.
 
-Source: Shen et al., Entropy 2023, 25, 485. Clients draw their epsilon from one set of values and
-tau, the half width of their safe range, from another, each value equally often. There a client
-reports all d weights of the model, and the epsilon is that of one weight. So a report costs d times
-as much, as `tern` counts it: for the 28 weights of `flights` up to 28.
+Source: Shen et al., Entropy 2023, 25, 485. A client has an epsilon of each weight, and a safe range
+of values, to which it clips. The paper names the *size* of a safe range: .2, .4, .. 2. tern's tau
+is its half width, so that a range is [c - tau, c + tau] with the centre c, and the paper's size is
+2 tau. In each of three modes, the clients take the values of a list in turn.
+
+There a client reports all d weights of the model, and the epsilon is that of one weight. So a
+report costs d times as much, as `tern` counts it: for the 28 weights of `flights` up to 28.
 """
 
-from collections.abc import Sequence
+import math
 from decimal import Decimal
-from itertools import product
 
-EPSILONS = tuple(f"{i / 10:g}" for i in range(1, 11))  # of a weight
-TAUS = tuple(i / 5 for i in range(1, 11))
-# By the paper's mode: the two lowest values, all, the two highest.
-DRAWN = {"1": slice(2), "2": slice(None), "3": slice(-2, None)}
+Choices = tuple[tuple[float, float], ...]
+"""The epsilon of a weight and the tau of clients. They take these in turn, again and again."""
+
+EPSILONS = tuple(i / 10 for i in range(1, 11))  # of a weight
+TAUS = tuple(i / 10 for i in range(1, 11))  # half widths of safe ranges of the sizes .2, .4, .. 2
+# What the clients take in each mode of the paper: the two lowest values, all, the two highest.
+TAKEN = {"1": slice(2), "2": slice(None), "3": slice(-2, None)}
+
+
+def in_turn(epsilon_mode: str, tau_mode: str) -> Choices:
+    """Return the epsilon and the tau that the clients take in two modes of the paper.
+
+    The clients take the values of each mode one after the other, as the paper lists them, and begin
+    again at the end. So in mode 2 of both, the least epsilon always comes with the least tau.
+
+    epsilon_mode, tau_mode: "1" to "3".
+    """
+    epsilons, taus = EPSILONS[TAKEN[epsilon_mode]], TAUS[TAKEN[tau_mode]]
+    clients = math.lcm(len(epsilons), len(taus))
+    return tuple((epsilons[i % len(epsilons)], taus[i % len(taus)]) for i in range(clients))
 
 
 def epsilons(epsilon_mode: str, tau_mode: str, weights: int) -> str:
     """Return the classes of clients in two modes of the paper, as the option --epsilons has them.
 
-    A report must have all weights: `k` is their number. Each pair of an epsilon and a tau is a
-    class, and all classes are equally large.
+    A report must have all weights: `k` is their number. Each pair of an epsilon and a tau that the
+    clients take is a class, and all classes are equally large.
 
     epsilon_mode, tau_mode: "1" to "3". weights: those of the model.
     """
-    pairs = product(EPSILONS[DRAWN[epsilon_mode]], TAUS[DRAWN[tau_mode]])
-    return of_pairs([(tau, Decimal(epsilon) * weights) for epsilon, tau in pairs])
-
-
-def of_pairs(taus_and_epsilons: Sequence[tuple[float, Decimal | int]]) -> str:
-    """Return equally large classes of clients as the option --epsilons has them.
-
-    taus_and_epsilons: of each class, tau and the epsilon of a report.
-    """
-    share = 1 / len(taus_and_epsilons)
-    return ",".join(f"{tau:g}:{epsilon}:{share!r}" for tau, epsilon in taus_and_epsilons)
-
-
-# What clients may choose for themselves: classes of a report's epsilon, of tau, and of both.
-SAME = of_pairs([(0.25, 8)])
-BY_EPSILON = of_pairs([(0.25, 2), (0.25, 8), (0.25, 16)])
-BY_TAU = of_pairs([(0.125, 8), (0.25, 8), (0.5, 8)])
-BY_BOTH = of_pairs([(0.125, 2), (0.25, 8), (0.5, 16)])
+    pairs = in_turn(epsilon_mode, tau_mode)
+    share = 1 / len(pairs)
+    classes = []
+    for epsilon, tau in pairs:
+        of_report = Decimal(str(epsilon)) * weights
+        classes.append(f"{tau:g}:{of_report}:{share!r}")
+    return ",".join(classes)

@@ -208,7 +208,11 @@ DECIMALS = {
         means.SHAPES["Gaussian(0.3, 0.2)"]["deviation"],
         means.SHAPES["exponential(0.3)"]["mean"],
     ],
-    ("shen", "modes"): lambda: [float(min(safe_ranges.EPSILONS)), min(safe_ranges.TAUS)],
+    ("shen", "modes"): lambda: [
+        min(safe_ranges.EPSILONS),
+        2 * min(safe_ranges.TAUS),
+        min(safe_ranges.TAUS),
+    ],
 }
 # Rows whose decimals describe data that do not come with tern, or a setting that it only quotes.
 QUOTED = {("hao", "data BR, US"), ("mindspore", "epsilon from noise and probability")}
@@ -308,7 +312,7 @@ NOT_SO = {
     ("hao", "1"): ("the larger mu is, the more accurate is the mean",),
     ("hao", "2"): ("HierA beats graded Laplace on other values, too",),
     ("mindspore", "silhouette"): (),
-    ("shen", "2"): ("PDPM is better than Laplace noise",),
+    ("shen", "2"): (),
 }
 
 

@@ -8,8 +8,17 @@ whichever mechanism it is; the paper's own is PDPM. A report costs a client k ti
 epsilon, and its reports add up (user level). Clients take shuffled turns, so that all take part
 equally often to within a round, and the cost is known before the run starts.
 
-In the paper a client reports all d weights. The settings of its experiments are in
-`ternpapers.safe_ranges`.
+Where it differs from the paper, whose experiments have the settings in `ternpapers.safe_ranges`:
+
+- There a client reports all d weights, perturbed within a safe range around 0. Here it reports by
+  how much they have moved. That is the paper's Algorithm 2 with the centre c of the safe range at
+  the weight that the client was sent. The server knows that weight, so nothing else is disclosed.
+  The noise then stays as small as the moves, even where weights are large.
+- tau is the half width of a safe range. The paper names its size, which is 2 tau.
+- In the paper gamma is 0.7, so most clients report in every round, and each time it costs their
+  epsilon. The default here is 1 / rounds: then a client reports once in a run.
+- In the paper E is 5, at a learning rate of 0.01. The default here is 2, at a rate of 1: each epoch
+  takes time and energy on a device, and at this rate two of them move weights far enough.
 """
 
 from collections.abc import Sequence
@@ -67,9 +76,15 @@ class Options(MechanismOptions, LearningOptions):
     clients: int = _average(0, shown="all, but at most 1000 on boards", metavar="N")
     records: int | None = records_option(usual_records, group=_GROUP)
     rounds: int = _average(20, metavar="N")
-    share: float | None = _average(None, metavar="SHARE", shown="1 / rounds")
-    local_epochs: int = _average(2, "epochs that a client trains in a round", metavar="E")
-    local_rate: int = _average(0, "the learning rate on a client is 2**-N", metavar="N")
+    share: float | None = _average(
+        None, metavar="SHARE", shown="1 / rounds; in the paper of Shen et al.: 0.7"
+    )
+    local_epochs: int = _average(
+        2, "epochs that a client trains in a round; 5 in the paper of Shen et al.", metavar="E"
+    )
+    local_rate: int = _average(
+        0, "the learning rate on a client is 2**-N; 7 is nearest to the paper's 0.01", metavar="N"
+    )
     tau: float = _average(0.25, "clip a weight's change in a round to +-TAU", metavar="TAU")
     weights: str = _average(
         CLIENTS, "weight of a class: its clients, or inverse variance", choices=WEIGHTS

@@ -1,0 +1,141 @@
+"""The figures of Shen et al. about means and models of PLDP-FL."""
+
+import numpy as np
+import pytest
+
+from ternhost.errors import UsageError
+from ternpapers import experiments
+from ternpapers.base import Options
+from ternpapers.experiments import figures
+from ternpapers.pldp import averaging, means, models
+from ternpapers.pldp.averaging import CHANGES, WEIGHTS, Averaging, accuracies
+from ternpapers.safe_ranges import in_turn
+
+# Means
+
+
+@pytest.mark.parametrize("mechanism", ["pdpm", "laplace", "duchi"])
+def test_the_exact_error_of_a_mean_is_that_of_simulated_reports(mechanism):
+    choices = in_turn("3", "2")
+    of_clients = tuple(choices[client % len(choices)] for client in range(means.CLIENTS))
+    taus = np.array([tau for _, tau in of_clients])
+    values = means.CENTRE + taus[:, None] * means.records()
+
+    rng = np.random.default_rng(1)
+    errors = []
+    for _ in range(200):
+        reports = averaging.perturbed(values, mechanism, of_clients, means.CENTRE, rng)
+        errors.append(reports.mean() / values.mean() - 1)
+    # The root mean square of 200 normal errors has a standard error of 1 / sqrt(400) = 5 %.
+    simulated = float(np.sqrt(np.mean(np.square(errors))))
+    assert means.relative_error(mechanism, choices) == pytest.approx(simulated, rel=0.15)
+
+
+@pytest.mark.parametrize("options", [Options(runs=5), Options(data="digits")])
+def test_the_figure_of_means_has_neither_runs_nor_data(options):
+    with pytest.raises(UsageError):
+        experiments.run("shen", options, figure="2")
+
+
+# Training
+
+
+def test_without_noise_a_client_can_as_well_report_changes_as_weights():
+    """The server adds the mean change to the weights that all clients were sent."""
+    by_round = {}
+    for reported in (WEIGHTS, CHANGES):
+        run = Averaging(None, in_turn("1", "1"), reported=reported)
+        by_round[reported] = accuracies("iris", run, rounds=3, seed=1)
+    assert by_round[WEIGHTS] == by_round[CHANGES]
+    assert by_round[WEIGHTS][-1] > 0.8
+
+
+def test_noise_of_weights_does_not_shrink_with_their_changes():
+    """So later rounds improve a model whose clients report changes, within the same safe ranges."""
+    of_last_rounds = {}
+    for reported in (WEIGHTS, CHANGES):
+        run = Averaging("pdpm", in_turn("2", "1"), reported=reported)
+        of_last_rounds[reported] = np.mean(accuracies("digits", run, rounds=8, seed=1)[4:])
+    assert of_last_rounds[CHANGES] > of_last_rounds[WEIGHTS] + 0.2
+
+
+def test_training_on_a_client_follows_the_gradient_of_the_cross_entropy(monkeypatch):
+    """One step on one batch moves the weights by the learning rate times the gradient."""
+    monkeypatch.setattr(averaging, "EPOCHS", 1)
+    rng = np.random.default_rng(1)
+    features = rng.uniform(-1, 1, (1, averaging.BATCH, 3))
+    labels = np.eye(2)[rng.integers(2, size=averaging.BATCH)].T[None]
+    start = rng.normal(size=(2, 3))
+
+    def loss(weights):
+        """The mean cross entropy of the client's records."""
+        scores = features[0] @ weights.T
+        log_sums = np.log(np.exp(scores).sum(axis=1))
+        return float((log_sums - (scores * labels[0].T).sum(axis=1)).mean())
+
+    (trained,) = averaging.train_on_clients(start, features, labels)
+    step = 1e-6
+    for place in np.ndindex(2, 3):
+        nudge = np.zeros((2, 3))
+        nudge[place] = step
+        slope = (loss(start + nudge) - loss(start - nudge)) / (2 * step)
+        assert trained[place] - start[place] == pytest.approx(-averaging.RATE * slope, abs=1e-6)
+
+
+def test_a_data_set_that_names_no_classes_is_refused():
+    with pytest.raises(UsageError):
+        experiments.run("shen", Options(data="synthetic-linear", runs=1), figure="5")
+
+
+# Statements
+
+
+def rows_by_round(accuracy_of):
+    """Rows of Fig. 5 in three runs and two rounds, whose accuracies depend on the two modes."""
+    rows = []
+    for panel_mode in (1, 2, 3):
+        for curve_mode in (1, 2, 3):
+            for run in range(3):
+                row = {
+                    "panel": f"epsilon in mode {panel_mode}",
+                    "curve": f"safe ranges in mode {curve_mode}",
+                    "run": run,
+                    "accuracy": accuracy_of(panel_mode, curve_mode) + run / 1e6,
+                }
+                rows += [{**row, "round": 1}, {**row, "round": 2}]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("accuracy_of", "epsilons_matter", "ranges_matter"),
+    [
+        pytest.param(lambda epsilon, tau: epsilon / 9 - tau / 30, True, True, id="as in the paper"),
+        pytest.param(lambda epsilon, tau: tau / 4 - epsilon / 30, False, False, id="the opposite"),
+        pytest.param(lambda epsilon, tau: (epsilon + tau) / 9, True, False, id="large ranges"),
+    ],
+)
+def test_larger_epsilons_and_smaller_ranges_are_told_apart(
+    accuracy_of, epsilons_matter, ranges_matter
+):
+    verdicts = figures("shen")["5"].verdicts(rows_by_round(accuracy_of))
+    assert [verdict.holds for verdict in verdicts.values()][:2] == [epsilons_matter, ranges_matter]
+
+
+def rows_by_share(accuracies_by_share):
+    """Rows of Fig. 3 in three runs, with bytes that grow like the share."""
+    rows = []
+    for gamma, accuracy in accuracies_by_share.items():
+        row = {"curve": "pdpm", "gamma": gamma}
+        rows.append({"panel": models._BYTES, **row, "run": 0, "value": 1000 * gamma})
+        for run in range(3):
+            rows.append({"panel": models._AT_THE_END, **row, "run": run, "value": accuracy})
+    return rows
+
+
+@pytest.mark.parametrize(("accuracy_of_all_clients", "is_little"), [(0.81, True), (0.85, False)])
+def test_beyond_a_share_of_0_7_little_is_gained_if_it_is_less_than_a_tenth_of_the_gain_before(
+    accuracy_of_all_clients, is_little
+):
+    by_share = {0.1: 0.5, 0.3: 0.6, 0.5: 0.7, 0.7: 0.8, 1.0: accuracy_of_all_clients}
+    *_, verdict = figures("shen")["3"].verdicts(rows_by_share(by_share)).values()
+    assert verdict.holds is is_little
