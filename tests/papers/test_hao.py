@@ -98,6 +98,11 @@ def test_what_the_paper_says_about_errors_of_means_holds_on_its_distributions_al
     assert verdicts[not_so[0]].detail == "in 5 of 16 cases"
 
 
+def test_statements_are_about_the_only_data_that_are_drawn():
+    verdicts = FIGURES["2"].verdicts(rows_of_means("Gaussian, mean -0.5"))
+    assert [verdict.holds for verdict in verdicts.values()] == [True, False, None, False]
+
+
 @pytest.mark.parametrize("number", ["1", "2"])
 def test_an_exact_figure_refuses_runs(number):
     with pytest.raises(UsageError, match="exact"):

@@ -20,7 +20,7 @@ from ternhost.learn import collect
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.mechanisms import REGISTRY
+from ternpapers import laws
 from ternpapers import levels as system
 from ternpapers.base import Options
 from ternpapers.datasets import ipums
@@ -181,15 +181,9 @@ def graded_laplace_variance(card: Card, values: Fixed) -> float:
 
 
 def variance_of_mean(mechanism: str, epsilon: float, values: Fixed) -> float:
-    """Return the variance of the mean of n reports, one for each value.
-
-    mechanism: one whose variance is known as a formula.
-    """
-    variance = REGISTRY.named(mechanism).variance
-    assert variance is not None
-    numbers, counts = np.unique(values, return_counts=True)
-    variances = [variance(epsilon, x) for x in (numbers / ONE).tolist()]
-    return float(np.dot(counts, variances)) / len(values) ** 2
+    """Return the variance of the mean of n reports, one for each value, by the mechanism's law."""
+    variances = laws.variances(mechanism, epsilon, values / ONE)
+    return float(variances.sum()) / len(values) ** 2
 
 
 def _in_paper(rows: Sequence[Row]) -> list[Row]:
@@ -204,9 +198,9 @@ def _beats_graded_laplace(rows: Sequence[Row]) -> Verdict:
 
 def _beats_it_elsewhere(rows: Sequence[Row]) -> Verdict:
     """Test whether HierA beats graded Laplace on values that the paper does not draw."""
-    others = [row for row in rows if row["panel"] not in _OF_PAPER]
+    others = [row for row in rows if row not in _in_paper(rows)]
     if not others:
-        return Verdict(None, "no other values are drawn")
+        return Verdict(None, "only one kind of values is drawn")
     return better_everywhere("error", (HIERA,), (LAPLACE,), others)
 
 

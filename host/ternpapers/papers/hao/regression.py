@@ -3,8 +3,10 @@
 Each client takes part once, with one coordinate of the gradient of its record. The paper does not
 say how a client shares its epsilon among the coordinates of its gradient.
 
-The paper's learning rate is 1 / sqrt(t) in round t, and the gradient is that of the squared error,
-2 (z - y) x at the score z, with each component clipped to [-1, 1].
+The paper's learning rate is of the order of 1 / sqrt(t) in round t. The gradient is that of the
+squared error, 2 (z - y) x at the score z, with each component clipped to [-1, 1]. At this rate most
+of the models at small budgets are worse than an answer that is always the mean label. So the figure
+compares how much noise the reports of each method have.
 """
 
 import math
