@@ -127,6 +127,20 @@ def test_an_exact_figure_refuses_runs(paper, number):
     assert "--runs" in refusal.value.hint
 
 
+def test_a_table_without_numbers_is_refused(monkeypatch):
+    colours = Table(
+        "colours",
+        numeric_names=(),
+        numeric=np.zeros((3, 0), np.int16),
+        categories=(("red", "green"),),
+        codes=np.zeros((3, 1), np.int16),
+    )
+    monkeypatch.setitem(datasets.TABLES, "colours", lambda: colours)
+    for paper, number in [("zhao", "6"), ("wang", "4")]:
+        with pytest.raises(UsageError, match="numeric"):
+            experiments.figures(paper)[number].cells(Options(data="colours"))
+
+
 # The figures of Zhao et al.
 
 

@@ -10,13 +10,12 @@ from scipy.stats import binom
 
 from ternhost.datasets import Floats, Indices
 from ternhost.errors import UsageError
-from ternhost.learn import collect
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.planning.cells import Cell, Row
 from ternhost.privacy.base import MICRO
 from ternpapers.base import Options
 from ternpapers.comparison.contest import Case, Contest, compared, every_case
-from ternpapers.comparison.means import ERROR, clients_of, mean_rows, sizes
+from ternpapers.comparison.means import ERROR, clients_of, mean_rows, sizes, table_with_numbers
 from ternpapers.figure import RUNS, Axis, Figure, Verdict, better_everywhere
 
 OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
@@ -49,7 +48,7 @@ def _table_cells(
     categorical attribute.
     """
     name = options.data or "flights-table"
-    table, _ = collect.load(name)
+    table = table_with_numbers(name)
     if not table.categories:
         raise UsageError(f"{name} has no categorical attribute", hint="leave --data out")
     if "d" in settings:
@@ -76,7 +75,7 @@ def _frequency_rows(case: Case, way: str) -> list[Row]:
     OUE, by which a client reports all attributes, or SAMPLED, by which it reports k of them, each
     at epsilon / k.
     """
-    table, _ = collect.load(case.source)
+    table = table_with_numbers(case.source)
     clients = clients_of(case)
     numbers, categories = sizes(case.source, case.d)
     d = numbers + categories

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import Fixed, Floats, synthetic
+from ternhost.datasets import Fixed, Floats, Table, synthetic
+from ternhost.errors import UsageError
 from ternhost.learn import collect
 from ternhost.planning.cells import Cell, Row
 from ternpapers.base import Options
@@ -51,7 +52,7 @@ def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
     """Return the cells of `means`: one for each case and mechanism. Raises UsageError."""
     options.require_no_runs()
     if options.data:
-        collect.load(options.data)  # raises if it cannot be loaded
+        table_with_numbers(options.data)  # raises if there is none
     return Cell.for_each_combination(
         table=RUNS,
         work=mean_rows,
@@ -61,17 +62,29 @@ def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
     )
 
 
+@lru_cache(maxsize=4)
+def table_with_numbers(name: str) -> Table:
+    """Load a table, and cache it for the cells of a process.
+
+    Raises UsageError if it cannot be loaded, or has no numeric attribute.
+    """
+    table, _ = collect.load(name)
+    if not table.numeric_names:
+        raise UsageError(f"{name} has no numeric attribute", hint="leave --data out")
+    return table
+
+
 @lru_cache(maxsize=8)
 def _numbers(source: str) -> Fixed:
     """Return the numeric attributes of all clients of a source (n x d, in Q1.14)."""
     if source in SHAPES:
         return synthetic.attributes(_CLIENTS, _D, seed=0, **SHAPES[source]).numeric
-    return collect.load(source)[0].numeric
+    return table_with_numbers(source).numeric
 
 
 def clients_of(case: Case) -> int:
-    """Return how many clients report."""
-    return round(case.share * len(_numbers(case.source)))
+    """Return how many clients report, one at least."""
+    return max(1, round(case.share * len(_numbers(case.source))))
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +107,7 @@ def sizes(source: str, d: int | None) -> tuple[int, int]:
         if d is None:
             return _D, 0
         return d, 0
-    table, _ = collect.load(source)
+    table = table_with_numbers(source)
     numbers, categories = table.numeric.shape[1], len(table.categories)
     if d is None:
         return numbers, categories

@@ -97,8 +97,7 @@ def _cells(options: Options) -> list[Cell]:
     if options.data is not None:
         text = "this figure has no data set: its numbers are evenly spaced"
         raise UsageError(text, hint="leave --data out")
-    if options.runs is not None:
-        raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
+    options.require_no_runs()
     return [Cell(RUNS, _errors, arguments={})]
 
 

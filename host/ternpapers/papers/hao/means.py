@@ -102,8 +102,7 @@ def _cells(work: Any, default: Sequence[str], options: Options) -> list[Cell]:
 
     work: makes the rows of a source and a unit. default: the sources, if the user names no data.
     """
-    if options.runs is not None:
-        raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
+    options.require_no_runs()
     sources = tuple(default)
     if options.data is not None:
         values_of_source(options.data, options.seed)  # raises if it cannot be loaded
