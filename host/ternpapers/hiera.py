@@ -112,6 +112,6 @@ class HierA(FedSGD):
         return tau * means, reports
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return the result of training, with the epsilon that the paper states for a report."""
+        """Return the result of training, with the epsilon that the paper states for each part."""
         stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
         return {**super().result(history), "epsilon_stated": stated / MICRO}

@@ -11,13 +11,13 @@ the sum over all levels, divided by the number of copies (step 7).
 There are these differences to the paper:
 
 - As it is printed, step 5 is biased. Its listing leaves out the reports that were converted to the
-  most private levels. The sentence below it would add mu - k + i copies of a report of level i to
-  the report itself, so that some reports count mu + 1 times. Then reports of different levels count
-  differently often, and the mean leans to some ranges of values.
-
+  most private levels. The sentence below the listing adds as many copies of a report as should take
+  the place of the report itself, so that some reports count mu + 1 times. Either way, reports of
+  different levels count differently often, and the mean leans to some ranges of values.
 - A report tells a level and a sign, and both depend on the value. Together their privacy loss is
-  larger than the largest epsilon of a level, which the paper states. The epsilon of the card, the
-  table from which devices draw a report, is the true one, computed exactly from its integers.
+  larger than the largest epsilon of a level, which the paper states for each of the two. The
+  epsilon of the card, the table from which devices draw a report, is the true one, computed exactly
+  from its integers.
 - Step 6 cuts the corrected counts of both signs to 0 and the number N of the reports of their level.
   That cuts the level's sum to -N and N; the mean over all levels is not clamped again. It biases
   small samples, so it is an option.

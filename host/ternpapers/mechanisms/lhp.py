@@ -3,8 +3,8 @@
 Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges, the *levels*.
 The range of x, level t, has its own budget epsilon_t. Generalised randomised response at epsilon_t
 draws the level t* that is reported, and Duchi's mechanism at epsilon_t* the sign v* that is
-reported. The paper states the largest epsilon_t as the epsilon of a report. The true one is larger,
-since both depend on x.
+reported. The paper shows that each of them alone costs at most the largest epsilon_t, and does not
+state what they cost together. That is more, since both depend on x.
 
 A card is the table from which devices draw a report (cards.md). That of LHP, a hierarchy, consists
 of 2 m cards: one for each level that draws the reported level, then one for each level that draws
@@ -56,7 +56,7 @@ def card(budgets: Sequence[int]) -> bytes:
 def budgets_of(card: Card) -> tuple[int, ...]:
     """Return the budget of each level, in millionths of epsilon, from the highest range down.
 
-    The paper states the largest as the price of a report.
+    The largest is the paper's bound for the level alone and for the sign alone.
     """
     return tuple(value_card.epsilon for value_card in certify.hierarchy(card).value_cards)
 
@@ -117,13 +117,13 @@ def _check_proportions(proportions: Sequence[float], levels: int | None) -> None
 
 
 def _notes(card: Card) -> tuple[str, ...]:
-    """Return the notes on a design: its budgets, and what the paper would state as its epsilon."""
+    """Return the notes on a design: its budgets, and what the paper states of it."""
     budgets = [budget / MICRO for budget in reversed(budgets_of(card))]
     m = len(budgets)
     budgets_text = ", ".join(f"{budget:g}" for budget in budgets)
     return (
         f"budgets {budgets_text} from the lowest range up",
-        f"epsilon protects the level and the sign together; the paper would state {max(budgets):g}",
+        f"epsilon protects the level and the sign together; the paper states {max(budgets):g} for each",
         f"a composite of {2 * m} cards: {m} to draw the level by category, {m} to draw the sign",
     )
 

@@ -85,12 +85,13 @@ def loss_by_attribute(card: Card) -> float:
 
 
 def costs() -> list[Row]:
-    """Return the epsilon of a report at each unit: as the paper states it, and the true ones."""
+    """Return the epsilon of a report at each unit: of its parts, and in all."""
     rows: list[Row] = []
     for unit in UNITS:
         card = levels(unit)
         epsilons = {
-            "as the paper states": max(lhp.budgets_of(card)) / MICRO,
+            "of the level or the sign alone, as the paper states": max(lhp.budgets_of(card))
+            / MICRO,
             "of level and sign of one number": card.epsilon / MICRO,
             "of an attribute's level and its gradient's sign": loss_by_attribute(card),
         }

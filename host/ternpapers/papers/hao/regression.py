@@ -262,8 +262,8 @@ def by_attribute(
 def _on_devices(unit: float, runs: Runs) -> list[Row]:
     """Train by HierA, the learner of this paper, on simulated devices; return a row for each fold.
 
-    A device perturbs the level of its gradient, that is which of five ranges it is in. unit: the
-    least of the paper's privacy budgets.
+    A device perturbs the level of its gradient, that is which of five ranges it is in. The learning
+    rate is that of tern's learners. unit: the least of the paper's privacy budgets.
     """
     card = levels(unit)
     reports = runs.reports()
