@@ -244,6 +244,24 @@ def test_no_row_has_decimals_in_its_words_that_are_not_computed():
     assert with_decimals == {*DECIMALS} | QUOTED
 
 
+# Figures of models, of which Zhao et al. make ten folds, five times.
+CROSS_VALIDATED = [("zhao", "8"), ("zhao", "9"), ("zhao", "10"), ("wang", "9"), ("wang", "11")]
+
+
+@pytest.mark.parametrize(("paper", "number"), CROSS_VALIDATED)
+def test_in_full_figures_of_models_have_ten_folds_five_times(paper, number, monkeypatch):
+    numbers_of_runs = []
+    runs_or = Options.runs_or
+
+    def recorded(options, *args, **kwargs):
+        numbers_of_runs.append(runs_or(options, *args, **kwargs))
+        return numbers_of_runs[-1]
+
+    monkeypatch.setattr(Options, "runs_or", recorded)
+    experiments.figures(paper)[number].cells(Options(in_full=True))
+    assert numbers_of_runs == [50]
+
+
 # The guide about experiments
 
 GUIDE = (ROOT / "docs/guides/experiments.md").read_text()
