@@ -5,7 +5,7 @@ error, without a run. The error of a mean of many reports is nearly normal, so t
 the first is sqrt(2 / pi) = 0.8 times the second: ratios and orders are the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,13 @@ import numpy as np
 from tern.card import Card
 from tern.fixed import ONE
 from ternhost.datasets import Fixed, synthetic
-from ternhost.errors import UsageError
-from ternhost.learn import collect
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
 from ternhost.privacy.base import MICRO
 from ternpapers import laws
 from ternpapers import levels as system
 from ternpapers.base import Options
+from ternpapers.comparison.means import table_with_numbers
 from ternpapers.datasets import ipums
 from ternpapers.figure import RUNS, Axis, Figure, Verdict, better_everywhere, by_curve, every
 from ternpapers.papers.hao.budgets import (
@@ -87,9 +86,7 @@ def _attribute(source: str) -> tuple[str, Fixed]:
             file = Path(path).expanduser()
         return _AGE, ipums.variable(_AGE, file)  # of all persons, also of those without an income
 
-    table, _ = collect.load(source)
-    if not table.numeric_names:
-        raise UsageError(f"{source} has no numeric attribute", hint="name another --data")
+    table = table_with_numbers(source)
     upper_names = [name.upper() for name in table.numeric_names]
     position = 0
     if _AGE in upper_names:
@@ -97,7 +94,7 @@ def _attribute(source: str) -> tuple[str, Fixed]:
     return table.numeric_names[position], table.numeric[:, position]
 
 
-def _cells(work: Any, default: Sequence[str], options: Options) -> list[Cell]:
+def _cells(work: Callable[..., list[Row]], default: Sequence[str], options: Options) -> list[Cell]:
     """Return a cell for each source and unit. Raises UsageError.
 
     work: makes the rows of a source and a unit. default: the sources, if the user names no data.
