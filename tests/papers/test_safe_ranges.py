@@ -7,7 +7,7 @@ import pytest
 
 from ternhost.learn.fedavg import Options
 from ternpapers import safe_ranges
-from ternpapers.pldp.averaging import perturbed
+from ternpapers.papers.shen.averaging import perturbed
 
 MICRO = 1_000_000
 WEIGHTS = 28

@@ -7,8 +7,8 @@ from ternhost.errors import UsageError
 from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.experiments import figures
-from ternpapers.pldp import averaging, means, models
-from ternpapers.pldp.averaging import CHANGES, WEIGHTS, Averaging, accuracies
+from ternpapers.papers.shen import averaging, means, models
+from ternpapers.papers.shen.averaging import CHANGES, WEIGHTS, Averaging, accuracies
 from ternpapers.safe_ranges import in_turn
 
 # Means

@@ -1,7 +1,7 @@
 """Figs. 3 to 6 of Shen et al.: models that clients train with PLDP-FL.
 
 The paper trains a convolutional network on MNIST and Fashion-MNIST. Here softmax regression stands
-in for it, on the data set `digits` or that of --data. `pldp.averaging` trains it, and
+in for it, on the data set `digits` or that of --data. `averaging` trains it, and
 `ternpapers.safe_ranges` has the modes in which clients take their epsilon and their safe range.
 
 In the paper clients report their weights. Figs. 4 and 6 also show clients that report, as tern's
@@ -31,7 +31,7 @@ from ternpapers.figure import (
     every,
     gained,
 )
-from ternpapers.pldp.averaging import CHANGES, CLIENTS, WEIGHTS, Averaging, accuracies
+from ternpapers.papers.shen.averaging import CHANGES, CLIENTS, WEIGHTS, Averaging, accuracies
 from ternpapers.safe_ranges import EPSILONS, TAKEN, in_turn
 
 _DATASET = "digits"  # stands in for MNIST

@@ -22,9 +22,9 @@ from ternhost.datasets import Floats
 from ternhost.errors import UsageError
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick
-from ternhost.privacy import mechanisms
 from ternpapers.base import Options
 from ternpapers.figure import RUNS, Axis, Figure, Verdict, better_everywhere, every
+from ternpapers.laws import variances
 from ternpapers.safe_ranges import EPSILONS, TAKEN, TAUS, Choices
 
 CLIENTS, RECORDS = 70, 100
@@ -51,14 +51,11 @@ def relative_error(mechanism: str, choices: Choices) -> float:
 
     mechanism: its name. choices: epsilon and tau, which the clients take in turn.
     """
-    variance = mechanisms.REGISTRY.named(mechanism).variance
-    assert variance is not None
-    variances = []
+    of_clients = []  # the mean variance of a client's reports
     for client in range(CLIENTS):
         epsilon, tau = choices[client % len(choices)]
-        for record in records().tolist():
-            variances.append(tau**2 * variance(epsilon, record))
-    squared_error = float(np.mean(variances)) / len(variances)
+        of_clients.append(tau**2 * variances(mechanism, epsilon, records()).mean())
+    squared_error = np.mean(of_clients) / (CLIENTS * RECORDS)
     return float(squared_error**0.5) / CENTRE
 
 
