@@ -34,7 +34,9 @@ _SQUARE = 2  # panels on a side of a square picture
 _SMALLEST = 1e-300  # takes the place of a divisor of 0
 # The table of all cells: rows with the columns panel, curve, run, and those of the two axes.
 RUNS = "runs"
-_APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
+# Curves that do not compete: those of these names, and those with this ending.
+_APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"
+UNROUNDED = ", before rounding"
 # Columns without meaning for one run.
 _OF_RUNS = ("standard_error", "low", "high", "behind_best", "verdict", "runs")
 
@@ -235,9 +237,9 @@ class Figure:
         tables: the rows of all cells; those of the table RUNS count.
         """
         runs = tables[RUNS]
-        competing_runs, other_runs = [], []  # those without privacy do not compete
+        competing_runs, other_runs = [], []
         for run in runs:
-            if run["curve"] in _APART:
+            if run["curve"] in _APART or run["curve"].endswith(UNROUNDED):
                 other_runs.append(run)
             else:
                 competing_runs.append(run)

@@ -1,139 +1,319 @@
-"""Models that are trained by LDP-FedSGD with several mechanisms."""
+"""Models that are trained by LDP-FedSGD with several mechanisms.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+A run holds out a fold of the records and trains on the others. Runs with the same number have the
+same fold, the same clients in the same order, and the same random numbers, so that a small
+difference between two mechanisms shows in few runs. Their means, errors and verdicts are about the
+records of the data set: given these, each run draws a division, clients and noise of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count, product
 
 import numpy as np
 
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Floats
 from ternhost.errors import UsageError
 from ternhost.learn import judging
-from ternhost.learn.judging import SQUARED_ERROR
+from ternhost.learn.judging import ACCURACY, SQUARED_ERROR
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
 from ternhost.planning.cells import Cell, Row
 from ternpapers import baseline
 from ternpapers.base import Options, load
-from ternpapers.comparison.contest import EPSILON, Case, Contest, cases, compared
-from ternpapers.comparison.reports import reported
+from ternpapers.comparison.contest import EPSILON, OUTPUTS, Case, Contest, cases, compared
+from ternpapers.comparison.reports import TUPLES, of_a_number
 from ternpapers.experiments import erm
-from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Check, Figure
+from ternpapers.figure import NON_PRIVATE, RUNS, UNROUNDED, Axis, Check, Figure
+from ternpapers.perturbing import WINDOWED
 
-CLASSIFIED = ("synthetic-logistic", "breast-cancer")  # bundled data sets
-REGRESSED = ("synthetic-linear", "diabetes")
-ACCURACY = Axis("accuracy", "accuracy on the held-out fold", larger=True)
 MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
 LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
+_ERROR = Axis("error", "misclassification rate, or mean squared error", log=True)
+# The numbers of outputs that are tried, in Algorithm 5 of Zhao et al.
+_COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)
+_DRAWS_OF_ROUND = 2  # distinguishes them from the other draws of a seed
+_COST_OF_TUPLES = 2.5  # how much longer reports of Duchi's tuples take than others
+_RUNS, _QUICK_RUNS = 500, 60
+_LINEAR = "linear"
+_TITLES = {"logistic": "logistic regression", "svm": "SVM", _LINEAR: "linear regression"}
 
 
-def models(
-    title: str,
-    model: str,
-    contest: Contest,
-    y: Axis,
-    x: Axis = EPSILON,
-    *,
-    statements: Mapping[str, Check] | None = None,
-) -> Figure:
-    """Return a figure of models trained by LDP-FedSGD, with a panel for each data set.
+@dataclass(frozen=True)
+class Learning:
+    """Which model is trained, on which data sets.
 
-    They are trained with each mechanism, and without privacy. model: the name of the model.
-    contest: its settings are without share and d. y: accuracy or misclassification, by the sign of
-    the score, or squared_error. statements: as of `Figure`.
+    model: its name. Linear models are judged by the squared error of their scores, others by how
+    often the sign of their score is wrong. sources: the names of bundled data sets.
     """
-    cells = partial(_model_cells, model, y.column, contest)
-    return Figure(title, x, y, cells, statements or {}, shared=erm.SHARED)
+
+    model: str
+    sources: Sequence[str]
+
+    @property
+    def y(self) -> Axis:
+        """The axis of its errors."""
+        if self.model == _LINEAR:
+            return LINEAR_ERROR
+        return MISCLASSIFICATION
+
+    @property
+    def title(self) -> str:
+        """The model in words."""
+        return _TITLES[self.model]
+
+    def suits(self, source: str) -> bool:
+        """Return whether the labels of a data set are those that the model predicts.
+
+        Raises UsageError if it cannot be loaded.
+        """
+        task = CLASSIFICATION
+        if self.model == _LINEAR:
+            task = REGRESSION
+        return load(source).task == task
+
+
+_CLASSIFIED = ("synthetic-logistic", "breast-cancer")
+LOGISTIC = Learning("logistic", _CLASSIFIED)
+SVM = Learning("svm", _CLASSIFIED)
+LINEAR = Learning("linear", ("synthetic-linear", "diabetes"))
 
 
 @dataclass(frozen=True)
 class Folds:
-    """A cross-validation of models.
+    """Some folds of a cross-validation.
 
-    count: how many folds are held out, one after the other. seed: that of the division into folds
+    first: the number of the first one, see `erm.fold`. count: how many. seed: that of the divisions
     and of the draws. quick: whether only few clients report.
     """
 
+    first: int
     count: int
     seed: int
     quick: bool
 
 
-def _model_cells(model: str, measure: str, contest: Contest, options: Options) -> list[Cell]:
-    """Return the cells of `models`: one for each case and mechanism.
+@dataclass(frozen=True)
+class Trial:
+    """A curve in a panel, of which a cell computes some runs.
 
-    measure: the column of the y axis. Raises UsageError if the labels of a data set do not suit the
-    model.
+    panel: its title. column: that of the errors in the rows. model: see `Learning`. mechanism: it
+    perturbs the gradients, or is NON_PRIVATE. cases: the points of the curve, all of the same data
+    set. is_rounded: whether the reports are rounded to as many outputs as the case says.
     """
-    contest = contest.on(options)
-    task = CLASSIFICATION
-    if measure == SQUARED_ERROR:
-        task = REGRESSION
-    for name in contest.sources:
-        if load(name).task != task:
-            text = f"the labels of {name} do not suit a {model} model"
-            raise UsageError(text, hint="name another --data")
 
-    number_of_folds = options.runs_or(default=erm.FOLDS, quick=4, paper=5 * erm.FOLDS)
-    folds = Folds(number_of_folds, options.seed, options.quick)
-    return Cell.for_each_combination(
-        table=RUNS,
-        work=_trained,
-        common={"model": model, "measure": measure, "folds": folds},
-        case=cases(contest, options),
-        mechanism=(*compared(contest.mechanisms, options), NON_PRIVATE),
+    panel: str
+    column: str
+    model: str
+    mechanism: str
+    cases: Sequence[Case]
+    is_rounded: bool
+
+    @property
+    def curve(self) -> str:
+        """The name of the curve."""
+        if self.is_rounded:
+            return self.mechanism
+        return self.mechanism + UNROUNDED
+
+
+def models(
+    learning: Learning, mechanisms: Sequence[str], statements: Mapping[str, Check]
+) -> Figure:
+    """Return a figure of the errors of models by epsilon, with a panel for each data set.
+
+    mechanisms: with which the models are trained; another one is trained without privacy.
+    statements: as of `Figure`.
+    """
+    contest = Contest(mechanisms, learning.sources)
+    cells = partial(_cells_of_sets, learning, contest)
+    return Figure(learning.title, EPSILON, learning.y, cells, statements)
+
+
+def models_by_outputs(
+    learning: Learning,
+    mechanisms: Sequence[str],
+    epsilon: float,
+    statements: Mapping[str, Check],
+) -> Figure:
+    """Return a figure of the errors of models by the number of outputs of a report.
+
+    The reports of the mechanisms that have windows are rounded to so many outputs, by Algorithm 5
+    of Zhao et al. Beside their curves are those before rounding. The other arguments are as of
+    `models`.
+    """
+    title = f"{learning.title} by the number of outputs, at epsilon {epsilon:g}"
+    contest = _by_outputs(learning.sources, mechanisms, epsilon)
+    cells = partial(_cells_of_sets, learning, contest)
+    return Figure(title, OUTPUTS, learning.y, cells, statements)
+
+
+def several_models_by_outputs(
+    learnings: Sequence[Learning],
+    mechanisms: Sequence[str],
+    epsilon: float,
+    statements: Mapping[str, Check],
+) -> Figure:
+    """Return a figure like `models_by_outputs`, with a panel for each model.
+
+    It is trained on the first of its data sets. A data set of the user has panels of the models
+    that its labels suit.
+    """
+    contests = {}
+    for learning in learnings:
+        contests[learning] = _by_outputs(learning.sources[:1], mechanisms, epsilon)
+    titles = " and ".join(learning.title for learning in learnings)
+    labels = {learning.title: learning.y.label for learning in learnings}
+    return Figure(
+        f"{titles} by the number of outputs, at epsilon {epsilon:g}",
+        OUTPUTS,
+        _ERROR,
+        partial(_cells_of_models, contests),
+        statements,
+        y_labels=labels,
     )
 
 
-def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds) -> list[Row]:
-    """Train a model with a mechanism, and return how good it is on each held-out fold.
+def _by_outputs(sources: Sequence[str], mechanisms: Sequence[str], epsilon: float) -> Contest:
+    """Return what is compared by the number of outputs, at this epsilon."""
+    return Contest(mechanisms, sources, {"epsilon": (epsilon,), "outputs": _COUNTS})
 
-    measure: the column of the result, such as "accuracy".
+
+def _cells_of_sets(learning: Learning, contest: Contest, options: Options) -> list[Cell]:
+    """Return the cells of a figure with a panel for each data set.
+
+    Raises UsageError if the labels of a data set do not suit the model.
     """
-    common = {
-        "panel": case.source,
-        "curve": mechanism,
-        "epsilon": case.epsilon,
-        "outputs": case.outputs,
-    }
-    # A linear model is judged by the squared error of its score, an SVM by the sign of its score.
-    judged_as = "svm"
-    if measure == SQUARED_ERROR:
-        judged_as = "linear"
+    contest = contest.on(options)
+    for source in contest.sources:
+        if not learning.suits(source):
+            text = f"the labels of {source} do not suit a {learning.model} model"
+            raise UsageError(text, hint="name another --data")
+    cells = []
+    for source in contest.sources:
+        one_source = replace(contest, sources=(source,))
+        cells += _cells(source, learning.y.column, learning, one_source, options)
+    return cells
+
+
+def _cells_of_models(contests: Mapping[Learning, Contest], options: Options) -> list[Cell]:
+    """Return the cells of a figure with a panel for each model.
+
+    contests: what is compared, by the model. They have models of classes and of numbers, so that
+    each data set has labels for one of them.
+    """
+    cells = []
+    for learning, contest in contests.items():
+        contest_here = contest.on(options)
+        (source,) = contest_here.sources
+        if learning.suits(source):
+            cells += _cells(learning.title, _ERROR.column, learning, contest_here, options)
+    return cells
+
+
+def _cells(
+    panel: str, column: str, learning: Learning, contest: Contest, options: Options
+) -> list[Cell]:
+    """Return the cells of a panel: ten runs of a curve in each.
+
+    panel, column: as of `Trial`. contest: with one source.
+    """
+    points = cases(contest, options)
+    trials = []
+    for mechanism in (*compared(contest.mechanisms, options), NON_PRIVATE):
+        trial = Trial(panel, column, learning.model, mechanism, points, is_rounded=True)
+        trials.append(trial)
+        if mechanism in WINDOWED and points[0].outputs:
+            trials.append(replace(trial, is_rounded=False))
+
+    runs = options.runs_or(default=_RUNS, quick=_QUICK_RUNS, paper=5 * erm.FOLDS)
+    cells = []
+    for trial, first in product(trials, range(0, runs, erm.FOLDS)):
+        folds = Folds(first, min(erm.FOLDS, runs - first), options.seed, options.quick)
+        cells.append(Cell(RUNS, _trained, {"trial": trial, "folds": folds}, _cost(trial)))
+    return cells
+
+
+def _cost(trial: Trial) -> float:
+    """Return the relative duration of a run of all cases."""
+    models_trained = len({_setting(trial, case) for case in trial.cases})
+    if trial.mechanism == TUPLES:
+        return _COST_OF_TUPLES * models_trained
+    return models_trained
+
+
+def _setting(trial: Trial, case: Case) -> tuple[float | None, int | None]:
+    """Return what the training in a case depends on: its epsilon and its outputs, where they count."""
+    if trial.mechanism == NON_PRIVATE:
+        return None, None
+    if trial.is_rounded and trial.mechanism in WINDOWED:
+        return case.epsilon, case.outputs
+    return case.epsilon, None
+
+
+def _trained(trial: Trial, folds: Folds) -> list[Row]:
+    """Train models, and return their errors on the held-out folds: a row for each fold and case."""
     rows = []
-    for index in range(folds.count):
-        fold = erm.fold(case.source, index, folds.seed)
-        if mechanism == NON_PRIVATE:
-            weights = optimum(MODELS[model], fold, TrainingPlan.regularisation)
-        else:
-            reports = erm.reports_of(fold, folds.quick)
-            run = baseline.Training(model, case.epsilon, reports, rate=1.0, decays=True)
-            weights = _descend(run, fold, mechanism, case.outputs, folds.seed + index)
-        figures = judging.figures(fold, MODELS[judged_as], weights)
-        if measure == MISCLASSIFICATION.column:
-            figure = 1 - figures["accuracy"]
-        else:
-            figure = figures[measure]
-        rows.append({**common, "run": index, measure: figure})
+    for run in range(folds.first, folds.first + folds.count):
+        fold = erm.fold(trial.cases[0].source, run, folds.seed)
+        errors = {}  # of the models of this fold, by their settings
+        for case in trial.cases:
+            setting = _setting(trial, case)
+            if setting not in errors:
+                weights = _weights(trial, setting, fold, folds, run)
+                errors[setting] = _error(trial.model, fold, weights)
+            row = {"panel": trial.panel, "curve": trial.curve, "epsilon": case.epsilon}
+            rows.append({**row, "outputs": case.outputs, "run": run, trial.column: errors[setting]})
     return rows
 
 
-def _descend(
-    run: baseline.Training, dataset: Dataset, mechanism: str, outputs: int | None, seed: int
+def _weights(
+    trial: Trial, setting: tuple[float | None, int | None], fold: Dataset, folds: Folds, run: int
+) -> Floats:
+    """Train a model and return its weights (d). setting: as of `_setting`."""
+    epsilon, outputs = setting
+    if epsilon is None:
+        return optimum(MODELS[trial.model], fold, TrainingPlan.regularisation)
+    reports = erm.reports_of(fold, folds.quick)
+    training = baseline.Training(trial.model, epsilon, reports, rate=1.0, decays=True)
+    return descend(training, fold, trial.mechanism, outputs, folds.seed + run)
+
+
+def _error(model: str, fold: Dataset, weights: Floats) -> float:
+    """Return the error of a model on the held-out fold, see `Learning`."""
+    if model == _LINEAR:
+        return float(judging.figures(fold, MODELS[_LINEAR], weights)[SQUARED_ERROR])
+    # The sign of the score says the class, as that of an SVM does.
+    return 1 - float(judging.figures(fold, MODELS["svm"], weights)[ACCURACY])
+
+
+def descend(
+    training: baseline.Training,
+    dataset: Dataset,
+    mechanism: str,
+    outputs: int | None,
+    seed: int,
 ) -> Floats:
     """Train by LDP-FedSGD, and return the weights of the model (d).
 
-    Clients report whole gradients, each number clipped to [-1, 1], by a mechanism. outputs: as of
-    `reported`.
+    Clients report gradients, of which each number is clipped to [-1, 1], by a mechanism as in
+    `reported`. seed: with the same one, the clients of a round draw the same numbers with each
+    mechanism, also if they drew more of them in an earlier round.
     """
-    rng = baseline.generator(seed)
+    rounds = count()
+    d = dataset.dimension
+    k, perturb = of_a_number(mechanism, training.epsilon, d, outputs)
 
     def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
         """Estimate the mean gradient (d) of records with features x and labels y."""
-        slopes = baseline.slopes(run.model, x, y, weights)
+        rng = np.random.default_rng([seed, _DRAWS_OF_ROUND, next(rounds)])
+        if k < d:
+            coordinates, values = baseline.gradients(training.model, x, y, weights, k, rng)
+            return baseline.mean_of(coordinates, perturb(values, rng), x.shape)
+        slopes = baseline.slopes(training.model, x, y, weights)
         gradients = np.clip(slopes[:, None] * x, -1, 1)
-        reports = reported(gradients, mechanism, run.epsilon, rng, outputs)
-        return np.asarray(reports.mean(axis=0))
+        return np.asarray(perturb(gradients, rng).mean(axis=0))
 
-    return baseline.descend(run, dataset, mean_gradient, rng)
+    return baseline.descend(training, dataset, mean_gradient, baseline.generator(seed))

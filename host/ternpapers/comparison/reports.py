@@ -1,5 +1,7 @@
 """How a client reports d numbers with a total epsilon: drawn at random, and the variance of that."""
 
+from functools import partial
+
 import numpy as np
 
 from ternhost.datasets import Floats
@@ -30,15 +32,23 @@ def _numbers_in_report(name: str, epsilon: float, d: int) -> int:
 def of_a_number(
     name: str, epsilon: float, d: int, outputs: int | None = None
 ) -> tuple[int, Perturb]:
-    """Return how many of d numbers a client reports, and the mechanism that perturbs each of these.
+    """Return how many of d numbers a client reports, and the mechanism that perturbs these.
 
-    name: a mechanism other than TUPLES. The other arguments are as of `reported`.
+    If the client reports all of them, the mechanism is for whole tuples. The arguments are as of
+    `reported`.
     """
+    if name == TUPLES:
+        return d, partial(_tuples, epsilon)
     k = _numbers_in_report(name, epsilon, d)
     perturb = MECHANISMS[name](epsilon / k)
     if outputs and name in WINDOWED:
         perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
     return k, perturb
+
+
+def _tuples(epsilon: float, x: Floats, rng: np.random.Generator) -> Floats:
+    """Perturb tuples (n x d) by Duchi's mechanism for them."""
+    return duchi_tuples(x, epsilon, rng)
 
 
 def reported(
@@ -51,8 +61,6 @@ def reported(
     Algorithm 5 of Zhao et al., which rounds the reports of some mechanisms; None for no rounding.
     """
     n, d = x.shape
-    if name == TUPLES:
-        return duchi_tuples(x, epsilon, rng)
     k, perturb = of_a_number(name, epsilon, d, outputs)
     if k == d:
         return perturb(x, rng)

@@ -16,14 +16,7 @@ from ternhost.planning.statistics import pick
 from ternpapers.comparison.contest import CLIENTS, DIMENSION, EPSILON, Contest
 from ternpapers.comparison.frequencies import tables
 from ternpapers.comparison.means import GAUSSIANS, means
-from ternpapers.comparison.models import (
-    CLASSIFIED,
-    LINEAR_ERROR,
-    MISCLASSIFICATION,
-    REGRESSED,
-    models,
-)
-from ternpapers.experiments.erm import SHARED
+from ternpapers.comparison.models import LINEAR, LOGISTIC, SVM, models
 from ternpapers.figure import Axis, Figure, Verdict, better, better_everywhere, by_curve
 from ternpapers.formula import (
     OF_EPSILON,
@@ -124,19 +117,18 @@ _SMALLER = {
 }
 _FEWER = {
     "PM and HM have lower misclassification rates than Laplace and Duchi": partial(
-        better, MISCLASSIFICATION.column, ("pm", "hm"), ("laplace", "duchi"), shared=SHARED
+        better, LOGISTIC.y.column, ("pm", "hm"), ("laplace", "duchi")
     )
 }
 _LESS = {
     "PM and HM have smaller errors than Duchi": partial(
-        better, LINEAR_ERROR.column, ("pm", "hm"), ("duchi",), shared=SHARED
+        better, LINEAR.y.column, ("pm", "hm"), ("duchi",)
     )
 }
 _RATIO = Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
 
-_CLASSIFIERS = Contest(_LEARNERS, CLASSIFIED)
 FIGURES: dict[str, Figure] = {
     "1": variances(_LEARNERS, _ABOUT_VARIANCES),
     "2": density("PM", pm.t_pm),
@@ -156,17 +148,9 @@ FIGURES: dict[str, Figure] = {
     ),
     "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
     "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models(
-        "logistic regression", "logistic", _CLASSIFIERS, MISCLASSIFICATION, statements=_FEWER
-    ),
-    "10": models("SVM", "svm", _CLASSIFIERS, MISCLASSIFICATION, statements=_FEWER),
-    "11": models(
-        "linear regression",
-        "linear",
-        Contest(_LEARNERS[1:], REGRESSED),
-        LINEAR_ERROR,
-        statements=_LESS,
-    ),
+    "9": models(LOGISTIC, _LEARNERS, _FEWER),
+    "10": models(SVM, _LEARNERS, _FEWER),
+    "11": models(LINEAR, _LEARNERS[1:], _LESS),
     "table-1": formula(
         "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes
     ),

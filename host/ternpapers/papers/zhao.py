@@ -3,10 +3,9 @@
 IEEE Internet of Things Journal 8, 2021.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import groupby, product, takewhile
-from typing import Any
+from itertools import groupby, takewhile
 
 import numpy as np
 
@@ -14,16 +13,8 @@ from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import three_outputs
 from ternpapers import discretisation
-from ternpapers.comparison.contest import OUTPUTS, Contest
-from ternpapers.comparison.models import (
-    ACCURACY,
-    CLASSIFIED,
-    LINEAR_ERROR,
-    REGRESSED,
-    models,
-)
-from ternpapers.experiments.erm import SHARED
-from ternpapers.figure import Axis, Check, Figure, Verdict, better, by_curve, every, gained
+from ternpapers.comparison.contest import OUTPUTS
+from ternpapers.figure import Axis, Check, Figure, Verdict, by_curve, every
 from ternpapers.formula import OF_EPSILON, curves, density, formula, variances
 from ternpapers.mechanisms import pm
 from ternpapers.orders import (
@@ -36,15 +27,12 @@ from ternpapers.orders import (
     smaller_if_large,
     smaller_if_small,
 )
-from ternpapers.papers import zhao_means
-from ternpapers.perturbing import WINDOWED
+from ternpapers.papers import zhao_means, zhao_models
 
-_EXISTING, _PROPOSED = zhao_means.EXISTING, zhao_means.PROPOSED
-_MECHANISMS = (*_EXISTING, *_PROPOSED)
-_ONE_NUMBER = (*_MECHANISMS, "pm-opt")
+_EXISTING = zhao_means.EXISTING
+_ONE_NUMBER = (*_EXISTING, *zhao_means.PROPOSED, "pm-opt")
 _A_AT_0 = "a, P(0) at x = 0"
 _LN_2 = 0.69  # ln 2 = 0.693, rounded down
-_COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 
 
 def _is_duchi_up_to_ln_2(rows: Sequence[Row]) -> Verdict:
@@ -148,53 +136,7 @@ def _has_three_pieces(rows: Sequence[Row]) -> Verdict:
     return every(cases)
 
 
-def _more_outputs(
-    column: str, rows: Sequence[Row], larger: bool = False, shared: float = 0.0
-) -> Verdict:
-    """Test whether the most outputs are better than the fewest, in every panel, paired by runs.
-
-    column: the column of the compared values. larger: whether larger values are better. shared: see
-    `mean_and_error`.
-    """
-    outputs = [row["outputs"] for row in rows]
-    fewest, most = min(outputs), max(outputs)
-    sign = -1
-    if larger:
-        sign = 1
-
-    def gains(panel: str, mechanism: str) -> list[float]:
-        """Return, for each run, by how much the most outputs are better."""
-        with_fewest = pick(rows, panel=panel, curve=mechanism, outputs=fewest)
-        with_most = pick(rows, panel=panel, curve=mechanism, outputs=most)
-        gains_of_runs = []
-        for few, many in zip(with_fewest, with_most, strict=True):
-            gains_of_runs.append(sign * (many[column] - few[column]))
-        return gains_of_runs
-
-    names = [name for name in values_of(rows, "curve") if name in WINDOWED]
-    cases = product(values_of(rows, "panel"), names)
-    return every(gained(gains(panel, name), shared) for panel, name in cases)
-
-
-_OTHERS = _MECHANISMS[:-1]
-_HM_TP = "HM-TP is better than every other mechanism"
-_MORE_ACCURATE = {
-    _HM_TP: partial(better, ACCURACY.column, ("hm-tp",), _OTHERS, larger=True, shared=SHARED)
-}
-_LESS = {_HM_TP: partial(better, LINEAR_ERROR.column, ("hm-tp",), _OTHERS[1:], shared=SHARED)}
 _A = Axis("a", "a")
-_WITH_OUTPUTS = "more outputs are better"
-_LOSSES = {_WITH_OUTPUTS: partial(_more_outputs, "squared_error", shared=SHARED)}
-_ACCURACIES = {_WITH_OUTPUTS: partial(_more_outputs, "accuracy", larger=True, shared=SHARED)}
-_DISCRETE = tuple(WINDOWED)
-
-
-def _outputs_at(epsilon: float) -> dict[str, Sequence[Any]]:
-    """Return the settings of a figure by the number of outputs, at this epsilon."""
-    return {"epsilon": (epsilon,), "outputs": _COUNTS}
-
-
-_TWO = ("pm-sub", "three-outputs")
 _BORDERS = (
     "epsilons where the order of the worst-case variances changes",
     Axis("row", "row"),
@@ -219,18 +161,6 @@ _ORDERS_2 = order_statements(
 _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
-def _contest(
-    mechanisms: Sequence[str], y: Axis, settings: Mapping[str, Sequence[Any]] | None = None
-) -> Contest:
-    """Return a contest of models, on the data sets whose labels suit the y axis."""
-    sources = CLASSIFIED
-    if y is LINEAR_ERROR:
-        sources = REGRESSED
-    return Contest(mechanisms, sources, settings or {})
-
-
-_ALL = _contest(_MECHANISMS, ACCURACY)
-_BY_OUTPUTS = _contest(_DISCRETE, ACCURACY, _outputs_at(4.0))
 FIGURES: dict[str, Figure] = {
     "1": variances(_ONE_NUMBER, _ABOUT_VARIANCES),
     "3": formula(
@@ -259,47 +189,14 @@ FIGURES: dict[str, Figure] = {
     ),
     "6": zhao_means.FIGURES["6"],
     "7": zhao_means.FIGURES["7"],
-    "8": models("logistic regression", "logistic", _ALL, ACCURACY, statements=_MORE_ACCURATE),
-    "9": models("SVM", "svm", _ALL, ACCURACY, statements=_MORE_ACCURATE),
-    "10": models(
-        "linear regression",
-        "linear",
-        _contest(_MECHANISMS[1:], LINEAR_ERROR),
-        LINEAR_ERROR,
-        statements=_LESS,
-    ),
+    "8": zhao_models.FIGURES["8"],
+    "9": zhao_models.FIGURES["9"],
+    "10": zhao_models.FIGURES["10"],
     "11": zhao_means.FIGURES["11"],
-    "12": models(
-        "linear regression by outputs",
-        "linear",
-        _contest(_DISCRETE, LINEAR_ERROR, _outputs_at(4.0)),
-        LINEAR_ERROR,
-        OUTPUTS,
-        statements=_LOSSES,
-    ),
-    "13": models(
-        "logistic regression by outputs",
-        "logistic",
-        _BY_OUTPUTS,
-        ACCURACY,
-        OUTPUTS,
-        statements=_ACCURACIES,
-    ),
-    "14": models(
-        "accuracy of linear regression by outputs",
-        "linear",
-        _BY_OUTPUTS,
-        ACCURACY,
-        OUTPUTS,
-        statements=_ACCURACIES,
-    ),
-    "15": models(
-        "SVM at epsilon 5, PM-SUB and Three-Outputs",
-        "svm",
-        _contest(_TWO, ACCURACY, _outputs_at(5.0)),
-        ACCURACY,
-        OUTPUTS,
-    ),
+    "12": zhao_models.FIGURES["12"],
+    "13": zhao_models.FIGURES["13"],
+    "14": zhao_models.FIGURES["14"],
+    "15": zhao_models.FIGURES["15"],
     "table-1": formula(*_BORDERS, _ORDERS_1, crossings=CROSSINGS[:2], parts=False),
     "table-2": formula(*_BORDERS, _ORDERS_2, crossings=(CROSSINGS[0], *CROSSINGS[2:]), parts=True),
     "levels": formula(

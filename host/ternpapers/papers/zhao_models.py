@@ -1,0 +1,69 @@
+"""The models of Zhao et al. 2021: Figs. 8 to 10, and 12 to 15 with rounded outputs.
+
+The captions of Figs. 12 to 14 fix epsilon at 4, and that of Fig. 15 at 5. What their x axis is, the
+text does not say. Since it says how errors change with the number of outputs, that number is taken
+as x. The caption of Fig. 14 names linear regression alone, but the text logistic regression, too,
+so that it has a panel for each.
+"""
+
+from functools import partial
+
+from ternpapers.comparison.model_statements import (
+    better_at_each,
+    better_with_most_outputs,
+    falls,
+    few_outputs_are_erratic,
+    similar_with_most_outputs,
+)
+from ternpapers.comparison.models import (
+    LINEAR,
+    LOGISTIC,
+    SVM,
+    models,
+    models_by_outputs,
+    several_models_by_outputs,
+)
+from ternpapers.figure import Check, Figure
+from ternpapers.papers.zhao_means import EXISTING, PROPOSED
+
+_WITHOUT_LAPLACE = [name for name in EXISTING if name != "laplace"]  # its errors are far larger
+_ROUNDED = ("pm", "hm", "pm-sub", "hm-tp")
+_ALL_BEAT: dict[str, Check] = {
+    "each of PM-SUB, Three-Outputs and HM-TP has smaller errors than each of Laplace, Duchi, PM "
+    "and HM": partial(better_at_each, "epsilon", PROPOSED, EXISTING)
+}
+_ALL_BEAT_OTHERS: dict[str, Check] = {
+    "each of PM-SUB, Three-Outputs and HM-TP has smaller errors than each of Duchi, PM and HM": (
+        partial(better_at_each, "epsilon", PROPOSED, _WITHOUT_LAPLACE)
+    )
+}
+_SIMILAR: dict[str, Check] = {
+    "errors with 2,001 outputs are similar to those before rounding": similar_with_most_outputs
+}
+FIGURES: dict[str, Figure] = {
+    "8": models(LOGISTIC, (*EXISTING, *PROPOSED), _ALL_BEAT),
+    "9": models(SVM, (*EXISTING, *PROPOSED), _ALL_BEAT),
+    "10": models(LINEAR, (*_WITHOUT_LAPLACE, *PROPOSED), _ALL_BEAT_OTHERS),
+    "12": models_by_outputs(LINEAR, _ROUNDED, 4.0, _SIMILAR),
+    "13": models_by_outputs(LOGISTIC, _ROUNDED, 4.0, _SIMILAR),
+    "14": several_models_by_outputs(
+        (LOGISTIC, LINEAR),
+        _ROUNDED,
+        4.0,
+        {
+            "errors fall as the number of outputs grows": falls,
+            "with three outputs, errors differ more between runs": few_outputs_are_erratic,
+        },
+    ),
+    "15": models_by_outputs(
+        SVM,
+        ("pm-sub", "three-outputs"),
+        5.0,
+        {
+            "PM-SUB has smaller errors than Three-Outputs if the number of outputs is large": (
+                partial(better_with_most_outputs, "pm-sub", "three-outputs")
+            ),
+            **_SIMILAR,
+        },
+    ),
+}
