@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from ternhost.errors import UsageError
+from ternhost.learn import fedavg
+from ternhost.options import options_of
 from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.experiments import figures
@@ -38,6 +40,15 @@ def test_the_figure_of_means_has_neither_runs_nor_data(options):
 
 
 # Training
+
+
+def test_the_help_of_fedavg_names_the_paper_s_share_and_epochs_where_its_own_differ():
+    declared = {option.name: option for option in options_of(fedavg.Options)}
+    share, epochs = declared["share"], declared["local_epochs"]
+    assert share.default != Averaging.gamma
+    assert epochs.default != averaging.EPOCHS
+    assert f" {Averaging.gamma}" in share.shown
+    assert f" {averaging.EPOCHS} " in epochs.help
 
 
 def test_without_noise_a_client_can_as_well_report_changes_as_weights():
