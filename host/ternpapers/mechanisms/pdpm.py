@@ -1,11 +1,12 @@
 """PDPM, a mechanism with three outputs (Shen et al., Entropy 2023, 25, 485, Algorithm 2).
 
-Each client has its own epsilon, and its own safe range tau, to which values are clipped. Scaled to
-[-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1), where E = e**epsilon. The
-mechanism is correct: probabilities add up to 1, reports are unbiased, and epsilon is kept. But two
-outputs have equal probabilities at every input, and their ratio uses only half of what epsilon
-allows: up to epsilon 8, the worst-case variance is 1.56 to 2.64 times that of Duchi's mechanism. The
-card of any other mechanism can be scaled to tau instead.
+Each client has its own epsilon, and its own safe range, to which values are clipped. The paper has
+its length L, and tern tau, half of that. Scaled to [-1, 1], where L is 2, the outputs are
+-2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1), where E = e**epsilon. The mechanism is correct:
+probabilities add up to 1, reports are unbiased, and epsilon is kept. But two outputs have equal
+probabilities at every input, and their ratio uses only half of what epsilon allows: up to epsilon
+8, the worst-case variance is 1.56 to 2.64 times that of Duchi's mechanism. The card of any other
+mechanism can be scaled to tau instead.
 """
 
 import math

@@ -28,8 +28,9 @@ from ternpapers.safe_ranges import Choices
 CLIENTS = 100  # of the paper's experiments
 RECORDS = 600  # of each client, as if 60,000 pictures of MNIST were divided among 100
 EPOCHS, BATCH = 5, 20  # of a client's training in a round
-# The paper's learning rate is .01. With it, softmax regression on `digits` learns too slowly to
-# rise above the noise of most modes; .1 is the nearest power of ten with which it does.
+# The paper's learning rate is .01. With it, softmax regression on `digits` comes to an accuracy of
+# .97 without noise, but only to .12 with PDPM in mode 1 of epsilon and of the safe ranges, where
+# guessing has .10. With the next power of ten, it comes to .19.
 RATE = 0.1
 
 WEIGHTS, CHANGES = "weights", "changes"  # what clients report
@@ -41,9 +42,9 @@ _CHOOSING, _DEALING = 2, 3  # distinguish the draws of clients and records from 
 class Averaging:
     """A run of PLDP-FL.
 
-    mechanism: the name of the mechanism; None for clients that report without noise. choices: the
-    epsilon of a weight and the tau that the clients take in turn.
-    gamma: the share of the clients in a round. reported: WEIGHTS, or their CHANGES in the round.
+    mechanism: the name of the mechanism; None for clients that report without noise. choices:
+    the epsilon of a weight and the tau that the clients take in turn. gamma: the share of the
+    clients in a round. reported: WEIGHTS, or their CHANGES in the round.
     """
 
     mechanism: str | None
