@@ -36,7 +36,7 @@ _ERROR = Axis("error", "misclassification rate, or mean squared error", log=True
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)
 _DRAWS_OF_ROUND = 2  # distinguishes them from the other draws of a seed
 _COST_OF_TUPLES = 2.5  # how much longer reports of Duchi's tuples take than others
-_RUNS, _QUICK_RUNS = 500, 60
+_RUNS, _QUICK_RUNS = 400, 60
 _LINEAR = "linear"
 _TITLES = {"logistic": "logistic regression", "svm": "SVM", _LINEAR: "linear regression"}
 
@@ -86,13 +86,13 @@ class Folds:
     """Some folds of a cross-validation.
 
     first: the number of the first one, see `erm.fold`. count: how many. seed: that of the divisions
-    and of the draws. quick: whether only few clients report.
+    and of the draws. reports: how many clients report in a run.
     """
 
     first: int
     count: int
     seed: int
-    quick: bool
+    reports: int
 
 
 @dataclass(frozen=True)
@@ -228,12 +228,23 @@ def _cells(
         if mechanism in WINDOWED and points[0].outputs:
             trials.append(replace(trial, is_rounded=False))
 
+    (source,) = contest.sources
+    reports = _number_of_reports(source, options)
     runs = options.runs_or(default=_RUNS, quick=_QUICK_RUNS, paper=5 * erm.FOLDS)
     cells = []
     for trial, first in product(trials, range(0, runs, erm.FOLDS)):
-        folds = Folds(first, min(erm.FOLDS, runs - first), options.seed, options.quick)
+        folds = Folds(first, min(erm.FOLDS, runs - first), options.seed, reports)
         cells.append(Cell(RUNS, _trained, {"trial": trial, "folds": folds}, _cost(trial)))
     return cells
+
+
+def _number_of_reports(source: str, options: Options) -> int:
+    """Return how many clients report in a run. With --in-full, each training record has one."""
+    dataset = load(source)
+    reports = erm.reports_of(dataset, options.quick)
+    if options.in_full:
+        return max(reports, len(dataset.labels) * (erm.FOLDS - 1) // erm.FOLDS)
+    return reports
 
 
 def _cost(trial: Trial) -> float:
@@ -276,8 +287,7 @@ def _weights(
     epsilon, outputs = setting
     if epsilon is None:
         return optimum(MODELS[trial.model], fold, TrainingPlan.regularisation)
-    reports = erm.reports_of(fold, folds.quick)
-    training = baseline.Training(trial.model, epsilon, reports, rate=1.0, decays=True)
+    training = baseline.Training(trial.model, epsilon, folds.reports, rate=1.0, decays=True)
     return descend(training, fold, trial.mechanism, outputs, folds.seed + run)
 
 

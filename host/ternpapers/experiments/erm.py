@@ -57,7 +57,7 @@ _TERN = "tern"
 _LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
 FOLDS = 10
 _MOST = 90_000  # the most reports of a run
-SHARED = 1 / (FOLDS - 1)  # held-out records over training records
+_SHARED = 1 / (FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 # Used if the publishers' files are on this machine.
@@ -280,7 +280,7 @@ def _words_of_ranges(ranges: Sequence[Row]) -> str:
 
 def _summaries(folds: Sequence[Row]) -> list[Row]:
     """Compare the mechanisms by the folds of each data set, model and epsilon."""
-    return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=SHARED)
+    return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=_SHARED)
 
 
 def _larger(row: Row) -> bool:
@@ -301,7 +301,7 @@ def _gains_of_ranges(folds: Sequence[Row]) -> list[Row]:
         gains = automatic_range - range_of_1
         if not _larger(group[0]):
             gains = -gains
-        mean, error = mean_and_error(gains.tolist(), SHARED)
+        mean, error = mean_and_error(gains.tolist(), _SHARED)
 
         if abs(mean) <= 2 * error or len(gains) < 2:
             verdict = "tied"
