@@ -30,7 +30,7 @@ class LevelOptions(BudgetOptions):
     proportions: str = in_privacy("5,4,3,2,1", metavar="B,B,...")
     mu: int = in_privacy(
         1,
-        "how many times a report counts, converted to more private levels; the paper uses 2",
+        "how many times a report counts, converted to more private levels (paper: 2)",
         metavar="MU",
     )
     clamp: bool = in_privacy(

@@ -259,7 +259,7 @@ def test_in_full_figures_of_models_have_ten_folds_five_times(paper, number, monk
 
     monkeypatch.setattr(Options, "runs_or", recorded)
     experiments.figures(paper)[number].cells(Options(in_full=True))
-    assert numbers_of_runs == [50]
+    assert {*numbers_of_runs} == {50}
 
 
 # The guide about experiments

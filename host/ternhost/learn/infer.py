@@ -78,8 +78,7 @@ class Options(NoiseOptions, DataOptions):
     )
     clients: int = to_classify(
         0,
-        "number of clients; if there are fewer, all are asked",
-        shown="1000",
+        shown="1000, or all if there are fewer",
         metavar="N",
     )
     score: str = to_classify(
