@@ -42,6 +42,7 @@ VALUES = {
     "--rounds": "4",
     "--rate": "0.5",
     "--regularisation": "0.01",
+    "--tolerance": "0.05",
     "--clip": "2",
     "--mechanism": "duchi",
     "--k": "2",
