@@ -5,7 +5,7 @@ import pytest
 
 from ternhost.errors import UsageError
 from ternhost.planning.statistics import pick
-from ternpapers import baseline, experiments
+from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.comparison import models
 from ternpapers.comparison.model_statements import (
@@ -63,6 +63,11 @@ def test_an_epsilon_at_which_both_are_the_same_mechanism_is_no_case():
     assert holds({0.5: 1 + NOISE, 2.0: 0.9 + NOISE}, existing) == Verdict(True)
 
 
+def test_equal_errors_tell_nothing():
+    equal = {0.5: 1 + NOISE, 2.0: 1 + NOISE}
+    assert holds(equal, equal).holds is None
+
+
 # Errors by the number of outputs
 
 
@@ -117,9 +122,9 @@ def test_if_noise_hides_which_of_two_mechanisms_is_better_their_difference_is_bo
 
 
 def trained(mechanism, outputs=None, seed=1, epsilon=0.5):
+    setting = models.Setting("logistic", mechanism, epsilon, outputs)
     fold = erm.fold("breast-cancer", 0, seed=1)
-    training = baseline.Training("logistic", epsilon, reports=2000, rate=1.0, decays=True)
-    return models.descend(training, fold, mechanism, outputs, seed)
+    return models.trained_weights(setting, fold, reports=2000, seed=seed)
 
 
 @pytest.mark.parametrize("name", ["hm", "hm-tp"])

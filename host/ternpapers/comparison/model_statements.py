@@ -165,7 +165,9 @@ def _every_gain(gains: Sequence[Floats]) -> Verdict:
 
     gains: those of all runs, for each case.
     """
-    level = _LEVEL / max(1, len(gains))
+    if not gains:
+        return Verdict(None, "all errors are equal")
+    level = _LEVEL / len(gains)
     cases: list[Holds] = []
     for of_case in gains:
         if beyond_noise(of_case, level=level):

@@ -6,6 +6,7 @@ difference between two mechanisms shows in few runs. Their means, errors and ver
 records of the data set: given these, each run draws a division, clients and noise of its own.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,6 +120,20 @@ class Trial:
         return self.mechanism + UNROUNDED
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How a model is trained.
+
+    model: see `Learning`. mechanism, epsilon, outputs: as of `reported`. Without privacy, epsilon
+    and outputs do not count.
+    """
+
+    model: str
+    mechanism: str
+    epsilon: float = math.inf
+    outputs: int | None = None
+
+
 def models(
     learning: Learning, mechanisms: Sequence[str], statements: Mapping[str, Check]
 ) -> Figure:
@@ -194,7 +209,13 @@ def _cells_of_sets(learning: Learning, contest: Contest, options: Options) -> li
     cells = []
     for source in contest.sources:
         one_source = replace(contest, sources=(source,))
-        cells += _cells(source, learning.y.column, learning, one_source, options)
+        cells += _cells(
+            panel=source,
+            column=learning.y.column,
+            learning=learning,
+            contest=one_source,
+            options=options,
+        )
     return cells
 
 
@@ -209,7 +230,13 @@ def _cells_of_models(contests: Mapping[Learning, Contest], options: Options) -> 
         contest_here = contest.on(options)
         (source,) = contest_here.sources
         if learning.suits(source):
-            cells += _cells(learning.title, _ERROR.column, learning, contest_here, options)
+            cells += _cells(
+                panel=learning.title,
+                column=_ERROR.column,
+                learning=learning,
+                contest=contest_here,
+                options=options,
+            )
     return cells
 
 
@@ -223,7 +250,14 @@ def _cells(
     points = cases(contest, options)
     trials = []
     for mechanism in (*compared(contest.mechanisms, options), NON_PRIVATE):
-        trial = Trial(panel, column, learning.model, mechanism, points, is_rounded=True)
+        trial = Trial(
+            panel=panel,
+            column=column,
+            model=learning.model,
+            mechanism=mechanism,
+            cases=points,
+            is_rounded=True,
+        )
         trials.append(trial)
         if mechanism in WINDOWED and points[0].outputs:
             trials.append(replace(trial, is_rounded=False))
@@ -255,13 +289,14 @@ def _cost(trial: Trial) -> float:
     return models_trained
 
 
-def _setting(trial: Trial, case: Case) -> tuple[float | None, int | None]:
-    """Return what the training in a case depends on: its epsilon and its outputs, where they count."""
+def _setting(trial: Trial, case: Case) -> Setting:
+    """Return the setting of the model that is trained in a case."""
     if trial.mechanism == NON_PRIVATE:
-        return None, None
+        return Setting(trial.model, NON_PRIVATE)
+    outputs = None
     if trial.is_rounded and trial.mechanism in WINDOWED:
-        return case.epsilon, case.outputs
-    return case.epsilon, None
+        outputs = case.outputs
+    return Setting(trial.model, trial.mechanism, case.epsilon, outputs)
 
 
 def _trained(trial: Trial, folds: Folds) -> list[Row]:
@@ -273,22 +308,11 @@ def _trained(trial: Trial, folds: Folds) -> list[Row]:
         for case in trial.cases:
             setting = _setting(trial, case)
             if setting not in errors:
-                weights = _weights(trial, setting, fold, folds, run)
+                weights = trained_weights(setting, fold, folds.reports, folds.seed + run)
                 errors[setting] = _error(trial.model, fold, weights)
             row = {"panel": trial.panel, "curve": trial.curve, "epsilon": case.epsilon}
             rows.append({**row, "outputs": case.outputs, "run": run, trial.column: errors[setting]})
     return rows
-
-
-def _weights(
-    trial: Trial, setting: tuple[float | None, int | None], fold: Dataset, folds: Folds, run: int
-) -> Floats:
-    """Train a model and return its weights (d). setting: as of `_setting`."""
-    epsilon, outputs = setting
-    if epsilon is None:
-        return optimum(MODELS[trial.model], fold, TrainingPlan.regularisation)
-    training = baseline.Training(trial.model, epsilon, folds.reports, rate=1.0, decays=True)
-    return descend(training, fold, trial.mechanism, outputs, folds.seed + run)
 
 
 def _error(model: str, fold: Dataset, weights: Floats) -> float:
@@ -299,31 +323,29 @@ def _error(model: str, fold: Dataset, weights: Floats) -> float:
     return 1 - float(judging.figures(fold, MODELS["svm"], weights)[ACCURACY])
 
 
-def descend(
-    training: baseline.Training,
-    dataset: Dataset,
-    mechanism: str,
-    outputs: int | None,
-    seed: int,
-) -> Floats:
-    """Train by LDP-FedSGD, and return the weights of the model (d).
+def trained_weights(setting: Setting, dataset: Dataset, reports: int, seed: int) -> Floats:
+    """Train a model by LDP-FedSGD, or without privacy, and return its weights (d).
 
-    Clients report gradients, of which each number is clipped to [-1, 1], by a mechanism as in
-    `reported`. seed: with the same one, the clients of a round draw the same numbers with each
-    mechanism, also if they drew more of them in an earlier round.
+    Clients report gradients, of which each number is clipped to [-1, 1], as by `reported`. reports:
+    how many clients there are. seed: with the same one, the clients of a round draw the same
+    numbers with each mechanism, also if they drew more of them in an earlier round.
     """
+    if setting.mechanism == NON_PRIVATE:
+        return optimum(MODELS[setting.model], dataset, TrainingPlan.regularisation)
+
     rounds = count()
     d = dataset.dimension
-    k, perturb = of_a_number(mechanism, training.epsilon, d, outputs)
+    k, perturb = of_a_number(setting.mechanism, setting.epsilon, d, setting.outputs)
 
     def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
         """Estimate the mean gradient (d) of records with features x and labels y."""
         rng = np.random.default_rng([seed, _DRAWS_OF_ROUND, next(rounds)])
         if k < d:
-            coordinates, values = baseline.gradients(training.model, x, y, weights, k, rng)
+            coordinates, values = baseline.gradients(setting.model, x, y, weights, k, rng)
             return baseline.mean_of(coordinates, perturb(values, rng), x.shape)
-        slopes = baseline.slopes(training.model, x, y, weights)
+        slopes = baseline.slopes(setting.model, x, y, weights)
         gradients = np.clip(slopes[:, None] * x, -1, 1)
         return np.asarray(perturb(gradients, rng).mean(axis=0))
 
+    training = baseline.Training(setting.model, setting.epsilon, reports, rate=1.0, decays=True)
     return baseline.descend(training, dataset, mean_gradient, baseline.generator(seed))
