@@ -122,9 +122,12 @@ def _densities(name: str, t: Callable[[float], float], inputs: Sequence[float]) 
     return rows
 
 
-def variances(names: Sequence[str], statements: Mapping[str, Check]) -> Figure:
+def variances(
+    names: Sequence[str],
+    statements: Mapping[str, Check],
+    title: str = "worst-case variance for one number",
+) -> Figure:
     """Return a figure of the worst-case variances of these mechanisms for one number."""
-    title = "worst-case variance for one number"
     return formula(title, OF_EPSILON, VARIANCE, _variances, statements, names=names)
 
 

@@ -144,7 +144,7 @@ def models(
     """
     contest = Contest(mechanisms, learning.sources)
     cells = partial(_cells_of_sets, learning, contest)
-    return Figure(learning.title, EPSILON, learning.y, cells, statements)
+    return Figure(f"{learning.title} by epsilon", EPSILON, learning.y, cells, statements)
 
 
 def models_by_outputs(

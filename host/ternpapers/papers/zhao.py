@@ -137,12 +137,7 @@ def _has_three_pieces(rows: Sequence[Row]) -> Verdict:
 
 
 _A = Axis("a", "a")
-_BORDERS = (
-    "epsilons where the order of the worst-case variances changes",
-    Axis("row", "row"),
-    OF_EPSILON,
-    borders,
-)
+_BORDERS = (Axis("row", "row"), OF_EPSILON, borders)
 _ORDERS_1 = order_statements(
     ("1.29", "2.32"),
     ("duchi < pm < laplace", "pm < duchi < laplace", "pm < laplace < duchi"),
@@ -186,6 +181,7 @@ FIGURES: dict[str, Figure] = {
                 close, "pm-sub", "pm-opt", 0.05
             )
         },
+        title="worst-case variance of PM-SUB beside that of PM-OPT",
     ),
     "6": zhao_means.FIGURES["6"],
     "7": zhao_means.FIGURES["7"],
@@ -197,8 +193,20 @@ FIGURES: dict[str, Figure] = {
     "13": zhao_models.FIGURES["13"],
     "14": zhao_models.FIGURES["14"],
     "15": zhao_models.FIGURES["15"],
-    "table-1": formula(*_BORDERS, _ORDERS_1, crossings=CROSSINGS[:2], parts=False),
-    "table-2": formula(*_BORDERS, _ORDERS_2, crossings=(CROSSINGS[0], *CROSSINGS[2:]), parts=True),
+    "table-1": formula(
+        "epsilons where the order of the existing mechanisms changes",
+        *_BORDERS,
+        _ORDERS_1,
+        crossings=CROSSINGS[:2],
+        parts=False,
+    ),
+    "table-2": formula(
+        "epsilons where the order of existing and new mechanisms changes",
+        *_BORDERS,
+        _ORDERS_2,
+        crossings=(CROSSINGS[0], *CROSSINGS[2:]),
+        parts=True,
+    ),
     "levels": formula(
         "worst-case variance over the continuous one, by outputs",
         OUTPUTS,
