@@ -98,10 +98,12 @@ def gained(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
 def every(cases: Iterable[Holds]) -> Verdict:
     """Return the verdict on a statement that holds if it holds in every case.
 
-    It cannot be told if noise hides some cases, and none fails.
+    It cannot be told if noise hides some cases, and none fails, or if there is no case.
     """
     counts = Counter(cases)
     number = counts.total()
+    if number == 0:
+        return Verdict(None, "there is no case")
     if counts[False]:
         return Verdict(False, f"in {counts[True]} of {number} cases")
     if counts[None]:

@@ -226,6 +226,37 @@ def test_rounding_to_2001_outputs_makes_no_mechanism_better_than_another():
     assert about_all["detail"] == counts
 
 
+@pytest.mark.parametrize(
+    ("error_of_hm", "holds"),
+    [
+        pytest.param(1.1, True, id="HM is worse"),
+        pytest.param(1.0, True, id="HM is as good in both panels"),
+        pytest.param(0.9, False, id="HM is better in one panel"),
+    ],
+)
+def test_three_outputs_is_not_good_where_hm_is_better(error_of_hm, holds):
+    """At the smallest epsilon of two tables. HM is as good as Three-Outputs with the other one."""
+    rows = []
+    for panel, of_hm in (("one", 1.0), ("other", error_of_hm)):
+        errors = {"laplace": 9, "duchi": 2, "pm": 2, "hm": of_hm, "three-outputs": 1, "pm-sub": 2}
+        for curve, error in errors.items():
+            row = {"panel": panel, "epsilon": 0.5, "curve": curve}
+            rows.append({**row, "squared_error": float(error)})
+    check = experiments.figures("zhao")["6"].statements[
+        "Three-Outputs is better at a small epsilon"
+    ]
+    assert check(rows).holds is holds
+
+
+@pytest.mark.parametrize(("error", "are_similar"), [(1.001, True), (1.02, False), (0.98, False)])
+def test_errors_with_discrete_outputs_are_similar_within_1_percent(error, are_similar):
+    check = experiments.figures("zhao")["11"].statements[
+        "errors are similar to those before outputs are made discrete"
+    ]
+    row = {"curve": "pm", "squared_error": error, "continuous_error": 1.0}
+    assert check([row]).holds is are_similar
+
+
 @pytest.mark.parametrize("number", ["6", "7", "11"])
 def test_a_quick_figure_of_means_has_all_cases(number):
     """It is exact, and takes no time."""

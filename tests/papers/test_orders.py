@@ -65,6 +65,12 @@ def test_pm_sub_and_three_outputs_are_equally_good_where_their_formulas_are():
     assert orders.crossing("pm-sub", "three-outputs", 2, 3) == pytest.approx(2.5611, abs=1e-4)
 
 
+BEST_IF_LARGE = (
+    "PM-OPT and PM-SUB are better than Three-Outputs and the existing mechanisms if epsilon is "
+    "large"
+)
+
+
 def shifted(rows, curve, factor):
     """Return the rows with the variance of a curve multiplied by a factor."""
     changed = []
@@ -85,7 +91,11 @@ def shifted(rows, curve, factor):
         ("hm", 1.01, "HM is never worse than Laplace, Duchi's mechanism and PM"),
         ("duchi", 1.01, "Three-Outputs is Duchi's mechanism if epsilon is small, up to ln 2"),
         ("three-outputs", 1.1, "Three-Outputs is better than PM below epsilon 3.2"),
-        ("pm-opt", 1.2, "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM"),
+        ("pm-opt", 1.2, "PM-OPT is never worse than PM-SUB"),
+        ("pm-sub", 1.2, "PM-OPT and PM-SUB are better than PM at every epsilon"),
+        ("pm-opt", 1.2, "PM-OPT and PM-SUB are better than PM at every epsilon"),
+        ("pm-opt", 50, BEST_IF_LARGE),
+        ("pm-sub", 50, BEST_IF_LARGE),
         ("three-outputs", 2, "Three-Outputs is better than PM-SUB if epsilon is small"),
         ("pm-sub", 50, "PM-SUB is better than Three-Outputs if epsilon is large"),
     ],
@@ -103,6 +113,22 @@ def test_a_statement_about_variances_fails_with_another_curve(curve, factor, sta
 def test_three_outputs_reports_0_first_never_and_then_more_and_more_often():
     verdicts = list(verdicts_of("3").values())
     assert verdicts == [figure.Verdict(True, "up to epsilon 0.65"), figure.Verdict(True)]
+
+
+@pytest.mark.parametrize(
+    ("a", "holds"),
+    [
+        pytest.param(lambda epsilon: max(0.0, epsilon - 0.7), [True, True], id="0 up to 0.7"),
+        pytest.param(lambda epsilon: epsilon, [False, True], id="0 at epsilon 0 alone"),
+        pytest.param(lambda epsilon: 0.0, [True, None], id="always 0"),
+        pytest.param(lambda epsilon: float(epsilon > 1), [True, False], id="0, then 1"),
+    ],
+)
+def test_that_0_is_reported_first_never_and_then_more_often_is_told_from_other_laws(a, holds):
+    """Of two statements: that a is 0 up to ln 2, and that it rises afterwards."""
+    rows = [{**row, "a": a(row["epsilon"])} for row in rows_of("3")]
+    verdicts = experiments.figures("zhao")["3"].verdicts(rows)
+    assert [verdict.holds for verdict in verdicts.values()] == holds
 
 
 def test_the_density_of_pm_opt_is_that_of_equations_26_to_29():

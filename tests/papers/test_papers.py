@@ -381,6 +381,28 @@ def test_exact_curves_are_compared_at_every_x():
     assert figure.better_everywhere("error", ("a",), ("b",), rows).holds
 
 
+@pytest.mark.parametrize(
+    ("scores", "rises"),
+    [
+        pytest.param([(0.1, 0.3), (0.2, 0.4)], True, id="in both runs"),
+        pytest.param([(0.1, 0.3), (0.5, 0.4)], False, id="in one of two runs"),
+    ],
+)
+def test_mindspore_s_score_rises_only_if_it_does_so_in_every_run(scores, rises):
+    """scores: in each run, those of a model with a large loss and of one with a small loss."""
+    rows = []
+    for run, of_run in enumerate(scores):
+        for score in of_run:
+            row = {"panel": "silhouette", "curve": "laplace_eval_eps 230260", "run": run}
+            rows.append({**row, "score": score})
+    described = experiments.figures("mindspore")["silhouette"]
+    assert described.statements["the score rises as the loss falls"](rows).holds is rises
+
+
+def test_a_statement_about_no_case_cannot_be_told():
+    assert figure.every([]).holds is None
+
+
 def test_a_statement_that_nothing_here_can_tell_stands_in_the_result_with_its_reason():
     described = figure.Figure(
         title="a figure",

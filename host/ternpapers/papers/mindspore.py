@@ -22,10 +22,10 @@ from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE, SILHOUETTE_
 from ternhost.learn.infer import Infer
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.simulation import repeated
-from ternhost.planning.statistics import pick
+from ternhost.planning.statistics import grouped, pick
 from ternpapers import baseline
 from ternpapers.base import Options
-from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Verdict
+from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Verdict, every
 from ternpapers.formula import curves, formula
 from ternpapers.mindspore_settings import true_epsilon
 
@@ -127,15 +127,15 @@ def _log_loss(scores: Floats, labels: Indices) -> float:
     return -float(np.log(probability_of_label).mean())
 
 
-def _scores(rows: Sequence[Row], curve: str) -> list[float]:
-    """Return the silhouette scores of a curve, from the model with the largest loss on."""
-    return [row["score"] for row in pick(rows, panel=SILHOUETTE, curve=curve)]
+def _scores(rows: Sequence[Row], curve: str) -> list[list[float]]:
+    """Return the silhouette scores of a curve in each run, from the worst model on."""
+    runs = grouped(pick(rows, panel=SILHOUETTE, curve=curve), "run").values()
+    return [[row["score"] for row in run] for run in runs]
 
 
 def _rises(rows: Sequence[Row]) -> Verdict:
-    """Test whether the score is higher for the best model than for the worst one."""
-    scores = _scores(rows, _GUIDE_CURVE)
-    return Verdict(scores[-1] > scores[0])
+    """Test whether the score is higher for the best model than for the worst one, in every run."""
+    return every(scores[-1] > scores[0] for scores in _scores(rows, _GUIDE_CURVE))
 
 
 def _is_unchanged(rows: Sequence[Row]) -> Verdict:

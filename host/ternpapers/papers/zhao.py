@@ -42,10 +42,9 @@ def _is_duchi_up_to_ln_2(rows: Sequence[Row]) -> Verdict:
     return Verdict(bool(np.allclose(variances["three-outputs"], variances["duchi"])))
 
 
-def _in_order(rows: Sequence[Row]) -> Verdict:
-    """Test whether PM-OPT is never worse than PM-SUB, which is never worse than PM."""
-    pairs = (("pm-opt", "pm-sub"), ("pm-sub", "pm"))
-    return every(never_worse(name, (other,), rows).holds for name, other in pairs)
+def _windows_are_better_than_pm(rows: Sequence[Row]) -> Verdict:
+    """Test whether PM-OPT and PM-SUB are both better than PM; a case is a mechanism."""
+    return every(smaller(name, ("pm",), rows).holds for name in ("pm-opt", "pm-sub"))
 
 
 def _windows_are_best_if_large(rows: Sequence[Row]) -> Verdict:
@@ -54,7 +53,10 @@ def _windows_are_best_if_large(rows: Sequence[Row]) -> Verdict:
     HM-TP is none of the others, since the paper says this before it comes to HM-TP.
     """
     others = ("three-outputs", *_EXISTING)
-    return smaller_if_large("pm-sub", others, rows)  # so PM-OPT, too, which is never worse
+    of_pm_opt = smaller_if_large("pm-opt", others, rows)
+    if not of_pm_opt.holds:
+        return of_pm_opt
+    return smaller_if_large("pm-sub", others, rows)  # its detail: PM-OPT is better earlier
 
 
 _ABOUT_VARIANCES: dict[str, Check] = {
@@ -85,7 +87,8 @@ _ABOUT_VARIANCES: dict[str, Check] = {
     "Three-Outputs is not better than PM from epsilon 3.2 on": partial(
         smaller, "pm", ("three-outputs",), above=3.1
     ),
-    "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": _in_order,
+    "PM-OPT is never worse than PM-SUB": partial(never_worse, "pm-opt", ("pm-sub",)),
+    "PM-OPT and PM-SUB are better than PM at every epsilon": _windows_are_better_than_pm,
     "PM-OPT and PM-SUB are better than Three-Outputs and the existing mechanisms if epsilon is "
     "large": _windows_are_best_if_large,
     "Three-Outputs is better than PM-SUB if epsilon is small": partial(
@@ -108,11 +111,13 @@ def _zero_probabilities() -> list[Row]:
 
 
 def _is_0_first(rows: Sequence[Row]) -> Verdict:
-    """Test whether a is 0 at the smallest epsilons, and says up to which."""
+    """Test whether a is 0 at all epsilons up to ln 2, as the paper's formula (5) has it."""
     zeros = list(takewhile(lambda row: row["a"] == 0, rows))
     if not zeros:
         return Verdict(False)
-    return Verdict(True, f"up to epsilon {zeros[-1]['epsilon']:g}")
+    first_epsilons = [row["epsilon"] for row in rows if row["epsilon"] <= _LN_2]
+    holds = len(zeros) >= len(first_epsilons)
+    return Verdict(holds, f"up to epsilon {zeros[-1]['epsilon']:g}")
 
 
 def _rises(rows: Sequence[Row]) -> Verdict:
