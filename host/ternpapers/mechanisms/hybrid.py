@@ -33,8 +33,9 @@ def hm_share(epsilon: float) -> float:
 def hm_tp_share(epsilon: float) -> float:
     """Return beta, the probability of PM-SUB in HM-TP, which has the least worst-case variance.
 
-    Source: Zhao et al., equation 150, in the form of shared_specs/errata.md. a is the probability
-    that Three-Outputs reports 0 at x = 0, and C the magnitude of its other outputs.
+    Its form is that of shared_specs/errata.md: Zhao et al. have theirs, equation 150, in a supplement.
+    a is the probability that Three-Outputs reports 0 at x = 0, and C the magnitude of its other
+    outputs.
     """
     if epsilon <= _HM_TP_FROM:
         return 0.0
