@@ -96,6 +96,12 @@ def test_what_the_paper_says_about_errors_of_means_holds_on_its_distributions_al
     not_so = [text for text, verdict in verdicts.items() if not verdict.holds]
     assert not_so == ["HierA beats graded Laplace on other values, too"]
     assert verdicts[not_so[0]].detail == "in 5 of 16 cases"
+    assert "paper" in verdicts["HierA beats graded Laplace"].detail
+
+
+def test_a_verdict_on_all_data_of_the_figure_has_no_detail_about_some_of_them():
+    verdicts = FIGURES["2"].verdicts(rows_of_means(*PAPERS_SHAPES))
+    assert verdicts["HierA beats graded Laplace"].detail == ""
 
 
 def test_statements_are_about_the_only_data_that_are_drawn():

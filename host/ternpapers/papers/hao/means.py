@@ -187,9 +187,18 @@ def _in_paper(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["panel"] in _OF_PAPER] or list(rows)
 
 
+def _with_place(verdict: Verdict, rows: Sequence[Row]) -> Verdict:
+    """Return a verdict on the rows `_in_paper`, which says so if there are other rows."""
+    if len(_in_paper(rows)) == len(rows):
+        return verdict
+    parts = (verdict.detail, "on the distributions that the paper draws")
+    return Verdict(verdict.holds, " ".join(part for part in parts if part))
+
+
 def _beats_graded_laplace(rows: Sequence[Row]) -> Verdict:
     """Test whether HierA beats graded Laplace on the paper's distributions."""
-    return better_everywhere("error", (HIERA,), (LAPLACE,), _in_paper(rows))
+    verdict = better_everywhere("error", (HIERA,), (LAPLACE,), _in_paper(rows))
+    return _with_place(verdict, rows)
 
 
 def _beats_it_elsewhere(rows: Sequence[Row]) -> Verdict:
@@ -213,7 +222,7 @@ def _gains_more_at_small_epsilon(rows: Sequence[Row]) -> Verdict:
         for method in (LAPLACE, *LEAST_RIVALS):
             ratios = curves[method] / curves[HIERA]
             cases.append(bool(ratios[0] > ratios[-1]))
-    return every(cases)
+    return _with_place(every(cases), rows)
 
 
 _AXIS_OF_MU = Axis("mu", "mu, how often a report counts")
