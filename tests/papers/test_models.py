@@ -5,6 +5,7 @@ import pytest
 
 from ternhost.errors import UsageError
 from ternhost.planning.statistics import pick
+from ternhost.privacy import mechanisms
 from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.comparison import models
@@ -160,6 +161,19 @@ SO = {
     "13": ("breast-cancer", [True]),
     "14": (None, [True, True]),
 }
+
+
+@pytest.mark.parametrize("gradient", [0.0, 0.2, 0.5])
+def test_why_models_by_the_proposed_mechanisms_are_not_always_better(gradient):
+    """The noise of a report about a small gradient, by the exact laws: at epsilon 1, PM adds less
+    than Three-Outputs and HM-TP, and at epsilon 0.5, HM adds less than PM-SUB.
+    """
+
+    def variance(name, epsilon):
+        return mechanisms.REGISTRY.named(name).variance(epsilon, gradient)
+
+    assert variance("pm", 1.0) < min(variance("three-outputs", 1.0), variance("hm-tp", 1.0))
+    assert variance("hm", 0.5) < variance("pm-sub", 0.5)
 
 
 @pytest.mark.slow
