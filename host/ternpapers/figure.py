@@ -24,6 +24,7 @@ from ternhost.planning.statistics import (
     winners,
 )
 from ternhost.plots.curves import Curve, Panel, draw
+from ternhost.text import counted
 from ternpapers.base import Options, Outcome
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ class Figure:
     x, y: the axes. cells: returns the cells whose rows, in the table RUNS, are drawn. statements:
     what the paper says about the figure, with the check of each. untold: further statements, which
     nothing here can tell, and why. columns: how many panels are beside each other. shared: of the
-    folds of a cross-validation, see `mean_and_error`. x_labels, y_labels: of panels whose x or y is
+    folds of a cross-validation, see `mean_and_error`. exact: whether the rows are computed, without
+    random draws of noise, so that there is one run. x_labels, y_labels: of panels whose x or y is
     not that of the axis.
     """
 
@@ -205,6 +207,7 @@ class Figure:
     untold: Mapping[str, str] = field(default_factory=dict)
     columns: int = 2
     shared: float = 0.0
+    exact: bool = False
     x_labels: Mapping[str, str] = field(default_factory=dict)
     y_labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -220,10 +223,10 @@ class Figure:
 
         runs: the rows of all runs.
         """
-        number_of_runs = max(row["runs"] for row in self._summaries(runs))
-        computed = f"{number_of_runs} runs"
-        if number_of_runs == 1:
-            computed = "exactly"
+        computed = "exactly"
+        if not self.exact:
+            number_of_runs = max(row["runs"] for row in self._summaries(runs))
+            computed = counted(number_of_runs, "run")
         rows: list[Row] = []
         for text, verdict in self.verdicts(runs).items():
             row = {"statement": text, "verdict": verdict.words, "detail": verdict.detail}

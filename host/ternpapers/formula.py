@@ -37,7 +37,7 @@ def formula(
     those of `rows`.
     """
     cells = partial(_cells, {"rows": rows, **arguments})
-    return Figure(title, x, y, cells, statements or {}, columns=3)
+    return Figure(title, x, y, cells, statements or {}, columns=3, exact=True)
 
 
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:

@@ -5,12 +5,14 @@ and what the papers say about their figures holds, or is listed as an error.
 import math
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ternhost.cli.tree import build_parser
+from ternhost.errors import UsageError
 from ternhost.learn.training import TrainingPlan
 from ternpapers import experiments, figure, orders, safe_ranges
 from ternpapers.base import Options
@@ -311,6 +313,32 @@ def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
     for row in rows:
         assert math.isfinite(row[described.x.column])
         assert math.isfinite(row[described.y.column])
+
+
+@pytest.mark.parametrize(("paper", "number"), FIGURES)
+def test_a_figure_without_runs_is_an_exact_one(paper, number):
+    described = experiments.figures(paper)[number]
+    has_runs = True
+    try:
+        described.cells(Options(runs=2, quick=True))
+    except UsageError:
+        has_runs = False
+    assert described.exact is not has_runs
+
+
+def test_a_statement_is_not_computed_exactly_by_a_single_run_with_noise():
+    described = figure.Figure(
+        title="a figure",
+        x=figure.Axis("x", "x"),
+        y=figure.Axis("y", "y"),
+        cells=lambda options: [],
+        statements={"y is 1": lambda rows: figure.Verdict(rows[0]["y"] == 1)},
+    )
+    rows = [{"panel": "one", "curve": "a", "run": 0, "x": 0, "y": 1}]
+    (of_one_run,) = described.statement_rows(rows)
+    (of_exact_figure,) = replace(described, exact=True).statement_rows(rows)
+    assert of_one_run["computed"] == "1 run"
+    assert of_exact_figure["computed"] == "exactly"
 
 
 ALL_PROPOSED_BEAT_EXISTING = (

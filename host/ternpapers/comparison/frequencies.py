@@ -27,7 +27,7 @@ def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[
     mechanisms: those that estimate the means. settings: as in `Contest`.
     """
     cells = partial(_table_cells, tuple(mechanisms), settings)
-    return Figure(title, x, ERROR, cells, {_SAMPLING: _sampling_is_better})
+    return Figure(title, x, ERROR, cells, {_SAMPLING: _sampling_is_better}, exact=True)
 
 
 _SAMPLING = "reports about k of d attributes estimate frequencies better than reports about all"

@@ -45,7 +45,8 @@ def means(
 
     statements: as of `Figure`.
     """
-    return Figure(title, x, ERROR, partial(_mean_cells, contest), statements or {})
+    cells = partial(_mean_cells, contest)
+    return Figure(title, x, ERROR, cells, statements or {}, exact=True)
 
 
 def _mean_cells(contest: Contest, options: Options) -> list[Cell]:

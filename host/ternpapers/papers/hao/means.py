@@ -236,6 +236,7 @@ BY_MU = Figure(
     cells=partial(_cells, reused, (*SHAPES, REAL[0])),
     statements={"the larger mu is, the more accurate is the mean": _larger_mu_is_better},
     columns=3,
+    exact=True,
 )
 COMPARED = Figure(
     title=f"errors of means at mu = {MU}, exactly (the paper: mean absolute error of 100 runs)",
@@ -251,4 +252,5 @@ COMPARED = Figure(
         "HierA's advantage is larger at a small epsilon": _gains_more_at_small_epsilon,
     },
     columns=3,
+    exact=True,
 )

@@ -158,5 +158,6 @@ FIGURE = Figure(
     cells=_cells,
     statements=_STATEMENTS,
     columns=3,
+    exact=True,
     x_labels={BY_SIZE: "size of the safe range (2 tau)"},
 )
