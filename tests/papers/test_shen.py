@@ -1,11 +1,14 @@
 """The figures of Shen et al. about means and models of PLDP-FL."""
 
+import math
+
 import numpy as np
 import pytest
 
 from ternhost.errors import UsageError
 from ternhost.learn import fedavg
 from ternhost.options import options_of
+from ternhost.planning.statistics import pick
 from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.experiments import figures
@@ -31,6 +34,42 @@ def test_the_exact_error_of_a_mean_is_that_of_simulated_reports(mechanism):
     # The root mean square of 200 normal errors has a standard error of 1 / sqrt(400) = 5 %.
     simulated = float(np.sqrt(np.mean(np.square(errors))))
     assert means.relative_error(mechanism, choices) == pytest.approx(simulated, rel=0.15)
+
+
+def squared_error_of_pdpm(epsilon, size):
+    """The squared error of a report, by Algorithm 2, on average over a safe range of this size."""
+    e = math.exp(epsilon)
+    value = size * ((2 * np.arange(100) + 1) / 200 - 0.5)  # its distance from the centre
+    high, low = size * (e + 3) / (2 * (e - 1)), -size * (e + 1) / (e - 1)
+    of_high = value * (e - 1) / (size * (e + 2)) + (e + 1) / (2 * (e + 2))
+    of_low = (1 - of_high) / 2
+    return np.mean(of_high * high**2 + of_low * low**2 - value**2)
+
+
+SIZES = {"1": (0.2, 0.4), "2": np.linspace(0.2, 2, 10), "3": (1.8, 2.0)}
+EPSILONS = {"1": (0.1, 0.2), "2": np.linspace(0.1, 1, 10), "3": (0.9, 1.0)}
+
+
+@pytest.mark.parametrize("mode", ["1", "2", "3"])
+def test_the_figure_of_means_has_the_errors_of_algorithm_2_with_70_clients(mode):
+    """By formulas of the paper alone. Each of the 70 clients reports 100 records around 1."""
+    rows = experiments.run("shen", Options(), figure="2").tables["figure"]
+
+    def drawn(panel, curve, x):
+        (row,) = (
+            row for row in pick(rows, panel=panel, curve=curve) if row["epsilon_or_size"] == x
+        )
+        return row["relative_error"]
+
+    by_epsilon = [squared_error_of_pdpm(0.5, size) for size in SIZES[mode]]
+    expected = math.sqrt(np.mean(by_epsilon) / (70 * 100))
+    curve = f"safe ranges in mode {mode}"
+    assert drawn("(a) by epsilon", curve, 0.5) == pytest.approx(expected)
+
+    by_size = [squared_error_of_pdpm(epsilon, 1.2) for epsilon in EPSILONS[mode]]
+    expected = math.sqrt(np.mean(by_size) / (70 * 100))
+    curve = f"epsilon in mode {mode}"
+    assert drawn("(b) by the size of the safe range", curve, 1.2) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("options", [Options(runs=5), Options(data="digits")])
