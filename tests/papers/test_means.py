@@ -4,6 +4,8 @@ Simulated reports have the same errors. What Zhao et al. say about their Figs. 6
 compared with them.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -217,6 +219,13 @@ def test_hm_and_hm_tp_are_the_same_mechanism_at_small_epsilons_of_figure_6(table
     assert are_same == [epsilon <= up_to for epsilon in epsilons]
 
 
+def test_figure_11_has_the_settings_of_figure_6_with_2001_outputs():
+    in_figure = experiments.figures("zhao")
+    cases = [cell.arguments["case"] for cell in in_figure["6"].cells(Options())]
+    rounded = [cell.arguments["case"] for cell in in_figure["11"].cells(Options())]
+    assert rounded == [replace(case, outputs=2001) for case in cases]
+
+
 def test_rounding_to_2001_outputs_makes_no_mechanism_better_than_another():
     """At epsilon 0.5 Three-Outputs and HM-TP are HM, which has other outputs to be rounded to."""
     options = Options(data="diabetes", workers=1)
@@ -251,7 +260,7 @@ def test_three_outputs_is_not_good_where_hm_is_better(error_of_hm, holds):
 @pytest.mark.parametrize(("error", "are_similar"), [(1.001, True), (1.02, False), (0.98, False)])
 def test_errors_with_discrete_outputs_are_similar_within_1_percent(error, are_similar):
     check = experiments.figures("zhao")["11"].statements[
-        "errors are similar to those before outputs are made discrete"
+        "errors are similar to those before outputs are made discrete, within 1 %"
     ]
     row = {"curve": "pm", "squared_error": error, "continuous_error": 1.0}
     assert check([row]).holds is are_similar

@@ -23,7 +23,7 @@ from ternhost.planning.statistics import (
 from ternpapers.figure import UNROUNDED, Holds, Verdict, every
 
 _LEVEL = 0.05
-_SIMILAR = 0.1  # so large a part of the error may differ between similar mechanisms
+SIMILAR = 0.1  # so large a part of the error may differ between similar mechanisms
 _ERRORS = ("misclassification", "squared_error", "error")
 
 
@@ -110,9 +110,9 @@ def similar_with_most_outputs(rows: Sequence[Row]) -> Verdict:
     differences = _relative_differences(pairs)
     cases: list[Holds] = []
     for low, high in differences:
-        if high <= _SIMILAR:
+        if high <= SIMILAR:
             cases.append(True)
-        elif low > _SIMILAR:
+        elif low > SIMILAR:
             cases.append(False)
         else:
             cases.append(None)
