@@ -4,10 +4,12 @@ Simulated reports have the same errors. What Zhao et al. say about their Figs. 6
 compared with them.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from tern.fixed import ONE
 from ternhost import datasets
@@ -217,6 +219,25 @@ def test_hm_and_hm_tp_are_the_same_mechanism_at_small_epsilons_of_figure_6(table
         hm, hm_tp = (variances_of_reports(x, name, of_numbers, numbers) for name in ("hm", "hm-tp"))
         are_same.append(np.allclose(hm, hm_tp, rtol=1e-9))
     assert are_same == [epsilon <= up_to for epsilon in epsilons]
+
+
+@pytest.mark.parametrize(
+    ("source", "mean"), list(zip(GAUSSIANS, (0, 1 / 3, 2 / 3, 1), strict=True))
+)
+def test_figure_7_has_the_errors_of_pm_for_16_gaussian_numbers_within_1(source, mean):
+    """By (31) alone, with t = e**(epsilon / 2), where a client reports one of its numbers.
+
+    The paper's numbers have the standard deviation 1/4, and are those from -1 to 1.
+    """
+    ends = np.array([-1, 1])
+    mean_square = scipy.stats.truncnorm(*(4 * (ends - mean)), mean, 1 / 4).moment(2)
+    d, epsilon = 16, 4.0
+    e, t = math.exp(epsilon), math.exp(epsilon / 2)
+    at_0 = (t + e) * ((t + 1) ** 3 + e - 1) / (3 * t**2 * (e - 1) ** 2)
+    variance = (t + 1) / (e - 1) * mean_square + at_0
+    of_a_report = d * (variance + mean_square) - mean_square
+    error = mean_error(Case(source, epsilon), "pm")
+    assert 100_000 * error == pytest.approx(of_a_report, rel=2e-3)
 
 
 def test_figure_11_has_the_settings_of_figure_6_with_2001_outputs():
