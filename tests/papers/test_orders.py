@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from ternhost.learn.designs import coordinates_by_rule
 from ternhost.planning.statistics import pick
 from ternhost.privacy.mechanisms import piecewise, three_outputs
 from ternpapers import experiments, figure, orders
 from ternpapers.base import Options
+from ternpapers.formula import worst_variance
 from ternpapers.mechanisms import pm
 
 
@@ -182,6 +184,16 @@ def test_the_borders_have_these_digits():
     assert first == pytest.approx([1.289784683, 2.324170122], abs=5e-9)
     expected = [math.log(2), 1.193048192, 1.289784683, 2.56108931, 3.269358482]
     assert second == pytest.approx(expected, abs=5e-9)
+
+
+def test_at_the_epsilon_of_figure_15_three_outputs_has_a_smaller_worst_variance_than_pm_sub():
+    """At epsilon 5 a client reports two numbers by (36), each of them at 2.5."""
+    numbers = coordinates_by_rule("paper", 5_000_000, 16)
+    of_pm_sub, of_three_outputs = (
+        worst_variance(name)(5 / numbers) for name in ("pm-sub", "three-outputs")
+    )
+    assert numbers == 2
+    assert of_pm_sub / of_three_outputs == pytest.approx(1.016, abs=5e-4)
 
 
 def test_an_order_fails_if_two_of_its_mechanisms_are_swapped():
