@@ -43,6 +43,7 @@ _OF_RUNS = ("standard_error", "low", "high", "behind_best", "verdict", "runs")
 
 Holds = bool | None  # None: it cannot be told here
 _WORDS = {True: "so here", False: "not so here", None: "cannot be told here"}
+_LEVEL = 0.05  # of significance, of all cases of a statement together
 _ROUNDING = 1e-9  # relative: exact values that differ by less are equal
 
 
@@ -83,15 +84,17 @@ def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
     return columns
 
 
-def gained(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
+def gained(gains: npt.ArrayLike, shared: float = 0.0, cases: int = 1) -> Holds:
     """Return whether the mean of the gains of paired runs is above 0; None if noise hides it.
 
-    gains: the gain of each run. shared: see `mean_and_error`.
+    gains: the gain of each run. shared: see `mean_and_error`. cases: how many cases the statement
+    has. It fails with one of them, so that the level of 5 % for a failure by chance is divided
+    among all (Bonferroni). It holds only if it does in every case, which needs no such division.
     """
     differences = np.asarray(gains, np.float64)
     if beyond_noise(differences, shared):
         return True
-    if beyond_noise(-differences, shared):
+    if beyond_noise(-differences, shared, level=_LEVEL / cases):
         return False
     return None
 
@@ -112,6 +115,27 @@ def every(cases: Iterable[Holds]) -> Verdict:
     return Verdict(True)
 
 
+def relative_gains(
+    column: str, name: str, other: str, rows: Sequence[Row], larger: bool = False
+) -> list[float]:
+    """Return, for each run, by how much a curve is better than another one.
+
+    The gain of a curve y over another z in a run is the mean of (y - z) / (y + z) over x. column:
+    that of the compared values. rows: those of a panel. larger: whether larger values are better;
+    if not, gains change their sign.
+    """
+    sign = -1
+    if larger:
+        sign = 1
+    gains = []
+    for run_rows in grouped(rows, "run").values():
+        curves = by_curve(run_rows, column)
+        y, z = curves[name], curves[other]
+        relative_differences = (y - z) / np.maximum(y + z, _SMALLEST)
+        gains.append(sign * float(np.mean(relative_differences)))
+    return gains
+
+
 def better(
     column: str,
     names: Sequence[str],
@@ -122,30 +146,17 @@ def better(
 ) -> Verdict:
     """Test whether each of the curves `names` is better than each of the others, in every panel.
 
-    The gain of a curve y over another z in a run is the mean of (y - z) / (y + z) over x. Runs are
-    paired, and a case is a panel with two curves: there the mean gain of all runs must be above 0,
-    beyond noise. column: that of the compared values. larger: whether larger values are better; if
-    not, gains change their sign. shared: see `mean_and_error`.
+    Runs are paired, and a case is a panel with two curves: there the mean of the `relative_gains`
+    of all runs must be above 0, beyond noise. column, larger: as of `relative_gains`. shared: see
+    `mean_and_error`.
     """
-    sign = -1
-    if larger:
-        sign = 1
-
-    def gains(panel: str, name: str, other: str) -> list[float]:
-        """Return, for each run, by how much the curve `name` is better than the other."""
-        gains_of_runs = []
-        for run_rows in grouped(pick(rows, panel=panel), "run").values():
-            curves = by_curve(run_rows, column)
-            y, z = curves[name], curves[other]
-            relative_differences = (y - z) / np.maximum(y + z, _SMALLEST)
-            gains_of_runs.append(sign * float(np.mean(relative_differences)))
-        return gains_of_runs
-
-    cases = []
+    gains_of_cases = []
     for panel, name, other in product(values_of(rows, "panel"), names, others):
         if name != other:
-            cases.append(gained(gains(panel, name, other), shared))
-    return every(cases)
+            of_panel = pick(rows, panel=panel)
+            gains_of_cases.append(relative_gains(column, name, other, of_panel, larger))
+    cases = len(gains_of_cases)
+    return every(gained(gains, shared, cases) for gains in gains_of_cases)
 
 
 def better_everywhere(

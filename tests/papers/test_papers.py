@@ -398,6 +398,21 @@ def test_one_curve_is_better_than_another_only_beyond_the_noise_of_runs(larger_b
     assert figure.better("error", ("a",), ("b",), rows).holds is is_better
 
 
+@pytest.mark.parametrize(("panels", "holds"), [(1, False), (10, None)])
+def test_a_failure_in_one_of_many_cases_may_be_chance(panels, holds):
+    """In one panel a is worse than b at a level of 4 %, and in the others it is surely better."""
+    worse = np.tile([1.0, -0.2], 10) - 0.09
+    sure = np.tile([-1.0, -0.9], 10)
+    rows = []
+    for panel in range(panels):
+        for run in range(20):
+            more = worse[run] if panel == 0 else sure[run]
+            row = {"panel": panel, "run": run, "x": 1}
+            rows.append({**row, "curve": "a", "error": 50 + more})
+            rows.append({**row, "curve": "b", "error": 50.0})
+    assert figure.better("error", ("a",), ("b",), rows).holds is holds
+
+
 def test_exact_curves_are_compared_at_every_x():
     """Curve a is better than b and c at two of three xs; at the third one it is as good as c."""
     rows = []
