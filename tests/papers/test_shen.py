@@ -81,6 +81,40 @@ def test_the_figure_of_means_has_neither_runs_nor_data(options):
 # Training
 
 
+def paper_s_settings(number):
+    """How each curve of the paper's panels of a figure is trained, by panel and curve."""
+    settings = [cell.arguments["setting"] for cell in models.FIGURES[number].cells(Options())]
+    of_paper = {}
+    for setting in settings:
+        if "ours" not in setting.panel:
+            of_paper[setting.panel, setting.curve] = setting.averaging
+    return of_paper
+
+
+@pytest.mark.parametrize(("number", "curves"), [("4", 6), ("5", 9), ("6", 3)])
+def test_in_the_paper_s_panels_70_of_100_clients_report_weights(number, curves):
+    settings = paper_s_settings(number)
+    assert len(settings) == curves
+    assert averaging.CLIENTS == 100
+    for setting in settings.values():
+        assert (setting.gamma, setting.reported) == (0.7, WEIGHTS)
+
+
+def test_clients_of_figure_6_have_the_range_from_minus_1_to_1_and_epsilon_in_mode_2():
+    for setting in paper_s_settings("6").values():
+        epsilons, taus = zip(*setting.choices, strict=True)
+        assert set(taus) == {1.0}
+        assert epsilons == pytest.approx(EPSILONS["2"])
+
+
+def test_figure_5_has_each_mode_of_epsilon_with_each_of_the_safe_ranges():
+    for (panel, curve), setting in paper_s_settings("5").items():
+        epsilons, taus = ({*column} for column in zip(*setting.choices, strict=True))
+        assert sorted(epsilons) == pytest.approx(EPSILONS[panel[-1]])
+        sizes = [2 * tau for tau in sorted(taus)]
+        assert sizes == pytest.approx(SIZES[curve[-1]])
+
+
 def test_the_help_of_fedavg_names_the_paper_s_share_and_epochs_where_its_own_differ():
     declared = {option.name: option for option in options_of(fedavg.Options)}
     share, epochs = declared["share"], declared["local_epochs"]
