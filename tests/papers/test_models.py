@@ -163,6 +163,38 @@ SO = {
 }
 
 
+EIGHT = {"laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", NON_PRIVATE}
+ROUNDED = {"pm", "hm", "pm-sub", "hm-tp", NON_PRIVATE}
+
+
+@pytest.mark.parametrize(
+    ("number", "kinds", "mechanisms_of_figure", "epsilons"),
+    [
+        ("8", {"logistic"}, EIGHT, {0.5, 1, 2, 4}),
+        ("9", {"svm"}, EIGHT, {0.5, 1, 2, 4}),
+        ("10", {"linear"}, EIGHT - {"laplace"}, {0.5, 1, 2, 4}),
+        ("12", {"linear"}, ROUNDED, {4}),
+        ("13", {"logistic"}, ROUNDED, {4}),
+        ("14", {"logistic", "linear"}, ROUNDED, {4}),
+        ("15", {"svm"}, {"pm-sub", "three-outputs", NON_PRIVATE}, {5}),
+    ],
+)
+def test_a_figure_has_the_models_mechanisms_and_epsilons_of_the_paper(
+    number, kinds, mechanisms_of_figure, epsilons
+):
+    """Section VIII-B has eight competitors, of which Fig. 10 leaves Laplace out."""
+    cells = experiments.figures("zhao")[number].cells(Options())
+    trials = [cell.arguments["trial"] for cell in cells]
+    assert {trial.model for trial in trials} == kinds
+    assert {trial.mechanism for trial in trials} == mechanisms_of_figure
+    assert {case.epsilon for trial in trials for case in trial.cases} == epsilons
+    outputs = {case.outputs for trial in trials for case in trial.cases}
+    if int(number) > 11:
+        assert {3, 2001} <= outputs
+    else:
+        assert outputs == {None}
+
+
 @pytest.mark.parametrize("gradient", [0.0, 0.2, 0.5])
 def test_why_models_by_the_proposed_mechanisms_are_not_always_better(gradient):
     """The noise of a report about a small gradient, by the exact laws: at epsilon 1, PM adds less
