@@ -126,6 +126,20 @@ def test_the_learner_of_the_papers_stops_after_a_step_within_its_tolerance(toler
     assert weights == pytest.approx(np.full(data.dimension, 0.5**rounds - 1))
 
 
+def test_the_learner_of_the_papers_takes_shorter_steps_if_its_rate_decays():
+    """The rate of round t is the first one over the square root of t, and lambda is 1e-4."""
+    data = datasets.load("breast-cancer")
+    run = baseline.Training("linear", epsilon=1, reports=30, rate=0.5, rounds=3, decays=True)
+    rng = np.random.default_rng(1)
+    ones = np.ones(data.dimension)
+    weights = baseline.descend(run, data, lambda *_: ones, rng)
+
+    expected = 0.0
+    for t in (1, 2, 3):
+        expected -= 0.5 / math.sqrt(t) * (1 + 1e-4 * expected)
+    assert weights == pytest.approx(expected * ones, rel=1e-12)
+
+
 # Tuples
 
 

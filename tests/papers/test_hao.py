@@ -235,6 +235,20 @@ def test_a_mean_gradient_is_that_of_the_squared_error_with_clipped_components():
     assert np.abs(slopes).max() > 1, "some components are clipped"
 
 
+def test_models_of_figure_3_are_trained_with_the_paper_s_lambda_and_a_rate_that_decays(monkeypatch):
+    trainings = []
+
+    def recorded(training, data, *_):
+        trainings.append(training)
+        return np.zeros(data.dimension)
+
+    monkeypatch.setattr(baseline, "descend", recorded)
+    runs = regression.Runs("synthetic-linear", folds=1, seed=1, most=20_000)
+    regression.trained(1.0, regression.HIERA, runs)
+    (training,) = trainings
+    assert (training.model, training.decays, training.regularisation) == ("linear", True, 1e-4)
+
+
 def test_a_group_has_the_size_that_the_paper_names():
     assert regression.group_of(0.5, 16, 80_000) == math.ceil(16 * math.log(16) / 0.25)
     assert regression.group_of(0.01, 16, 80_000) == 80_000, "all that report"
