@@ -27,6 +27,22 @@ def names(requirements):
     return {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
 
 
+# Folders of data in the wheel: not everything in them belongs to it.
+FOLDERS_OF_DATA = {"ternfirmware", "ternguides", "ternspecs", "terntests"}
+
+
+def test_the_wheel_has_every_package_of_the_sources():
+    """A missing one shows nowhere else but in an installed wheel: a checkout has all folders."""
+    setuptools = PROJECT["tool"]["setuptools"]
+    packages = set()
+    for name, folder in setuptools["package-dir"].items():
+        if name not in FOLDERS_OF_DATA:
+            for module in (ROOT / folder).rglob("__init__.py"):
+                inner = module.parent.relative_to(ROOT / folder).parts
+                packages.add(".".join([name, *inner]))
+    assert packages <= set(setuptools["packages"])
+
+
 def test_an_extra_has_the_packages_of_its_modules():
     import terngateway  # noqa: F401, it adds an extra
 
