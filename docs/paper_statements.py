@@ -16,6 +16,7 @@ import measure
 from ternhost.terminal import Progress
 from ternpapers import experiments
 from ternpapers.base import Options
+from ternpapers.figure import NOT_COMPUTED
 
 NAME = "paper-statements"
 HEADINGS = ["figure", "what the paper says", "verdict", "how it was computed"]
@@ -45,10 +46,12 @@ def table_of(rows):
     """
     table = [HEADINGS]
     for row in rows:
-        how = row["computed"]
-        if how == "not":
-            how = ""
-        how = ", ".join(part for part in (how, row["detail"]) if part)
+        notes = []
+        if row["computed"] != NOT_COMPUTED:
+            notes.append(row["computed"])
+        if row["detail"]:
+            notes.append(row["detail"])
+        how = ", ".join(notes)
         table.append([figure_in_words(row["figure"]), row["statement"], row["verdict"], how])
     return table
 

@@ -13,8 +13,9 @@ from ternhost.planning.cells import Cell, Row
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 from ternpapers.base import Options
-from ternpapers.figure import RUNS, Axis, Check, Figure
+from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.perturbing import piecewise_bound, tuple_bound
+from ternpapers.verdicts import Check
 
 _POINTS = np.linspace(0, 1, 201)
 OF_EPSILON = Axis("epsilon", "epsilon")

@@ -16,8 +16,8 @@ from scipy.optimize import bisect, brentq
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import values_of
 from ternhost.privacy.mechanisms import three_outputs
-from ternpapers.figure import Check, Verdict, by_curve, every
 from ternpapers.formula import worst_variance
+from ternpapers.verdicts import Check, Verdict, by_curve, every
 
 # Two mechanisms of Tables I and II, and an interval of epsilon in which their variances cross.
 CROSSINGS = (

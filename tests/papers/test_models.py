@@ -17,7 +17,8 @@ from ternpapers.comparison.model_statements import (
     similar_with_most_outputs,
 )
 from ternpapers.experiments import erm
-from ternpapers.figure import NON_PRIVATE, UNROUNDED, Verdict
+from ternpapers.figure import NON_PRIVATE, UNROUNDED
+from ternpapers.verdicts import Verdict
 
 RUNS = 40
 NOISE = np.random.default_rng(3).normal(0, 0.01, RUNS)

@@ -10,10 +10,11 @@ from scipy.optimize import minimize_scalar
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.planning.statistics import pick
 from ternhost.privacy.mechanisms import piecewise, three_outputs
-from ternpapers import experiments, figure, orders
+from ternpapers import experiments, orders
 from ternpapers.base import Options
 from ternpapers.formula import worst_variance
 from ternpapers.mechanisms import pm
+from ternpapers.verdicts import Verdict
 
 
 def rows_of(number):
@@ -114,7 +115,7 @@ def test_a_statement_about_variances_fails_with_another_curve(curve, factor, sta
 
 def test_three_outputs_reports_0_first_never_and_then_more_and_more_often():
     verdicts = list(verdicts_of("3").values())
-    assert verdicts == [figure.Verdict(True, "up to epsilon 0.65"), figure.Verdict(True)]
+    assert verdicts == [Verdict(True, "up to epsilon 0.65"), Verdict(True)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_pm_sub_is_close_to_the_best_piecewise_mechanism():
     The best parameter t is searched for here, so that this also tests PM-OPT's formula.
     """
     (verdict,) = verdicts_of("5").values()
-    assert verdict == figure.Verdict(True, "at most 4.5 % larger")
+    assert verdict == Verdict(True, "at most 4.5 % larger")
     for epsilon, stated in [(0.6, 1.0012), (1.0, 1.0033), (3.0, 1.0207), (6.0, 1.0398)]:
         bounds = (0.1, math.exp(epsilon))
         best = minimize_scalar(

@@ -14,11 +14,13 @@ import pytest
 from ternhost.cli.tree import build_parser
 from ternhost.errors import UsageError
 from ternhost.learn.training import TrainingPlan
-from ternpapers import experiments, figure, orders, safe_ranges
+from ternpapers import experiments, orders, safe_ranges
 from ternpapers.base import Options
 from ternpapers.comparison import contest
+from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.formula import worst_variance
 from ternpapers.papers.hao import means
+from ternpapers.verdicts import Verdict, better, better_everywhere, every
 
 ROOT = Path(__file__).parents[2]
 ERRATA = (ROOT / "shared_specs/errata.md").read_text()
@@ -327,12 +329,12 @@ def test_a_figure_without_runs_is_an_exact_one(paper, number):
 
 
 def test_a_statement_is_not_computed_exactly_by_a_single_run_with_noise():
-    described = figure.Figure(
+    described = Figure(
         title="a figure",
-        x=figure.Axis("x", "x"),
-        y=figure.Axis("y", "y"),
+        x=Axis("x", "x"),
+        y=Axis("y", "y"),
         cells=lambda options: [],
-        statements={"y is 1": lambda rows: figure.Verdict(rows[0]["y"] == 1)},
+        statements={"y is 1": lambda rows: Verdict(rows[0]["y"] == 1)},
     )
     rows = [{"panel": "one", "curve": "a", "run": 0, "x": 0, "y": 1}]
     (of_one_run,) = described.statement_rows(rows)
@@ -395,7 +397,7 @@ def test_one_curve_is_better_than_another_only_beyond_the_noise_of_runs(larger_b
         row = {"panel": "one", "run": run, "x": 1}
         rows.append({**row, "curve": "a", "error": 5 + of_run})
         rows.append({**row, "curve": "b", "error": 5 + of_run + more})
-    assert figure.better("error", ("a",), ("b",), rows).holds is is_better
+    assert better("error", ("a",), ("b",), rows).holds is is_better
 
 
 @pytest.mark.parametrize(("panels", "holds"), [(1, False), (10, None)])
@@ -410,7 +412,7 @@ def test_a_failure_in_one_of_many_cases_may_be_chance(panels, holds):
             row = {"panel": panel, "run": run, "x": 1}
             rows.append({**row, "curve": "a", "error": 50 + more})
             rows.append({**row, "curve": "b", "error": 50.0})
-    assert figure.better("error", ("a",), ("b",), rows).holds is holds
+    assert better("error", ("a",), ("b",), rows).holds is holds
 
 
 def test_exact_curves_are_compared_at_every_x():
@@ -419,9 +421,9 @@ def test_exact_curves_are_compared_at_every_x():
     for x, errors in enumerate([(1, 2, 3), (1, 2, 3), (2, 3, 2)]):
         for curve, error in zip("abc", errors, strict=True):
             rows.append({"panel": "one", "run": 0, "x": x, "curve": curve, "error": error})
-    verdict = figure.better_everywhere("error", ("a",), ("b", "c"), rows)
-    assert verdict == figure.Verdict(False, "in 2 of 3 cases")
-    assert figure.better_everywhere("error", ("a",), ("b",), rows).holds
+    verdict = better_everywhere("error", ("a",), ("b", "c"), rows)
+    assert verdict == Verdict(False, "in 2 of 3 cases")
+    assert better_everywhere("error", ("a",), ("b",), rows).holds
 
 
 @pytest.mark.parametrize(
@@ -443,19 +445,19 @@ def test_mindspore_s_score_rises_only_if_it_does_so_in_every_run(scores, rises):
 
 
 def test_a_statement_about_no_case_cannot_be_told():
-    assert figure.every([]).holds is None
+    assert every([]).holds is None
 
 
 def test_a_statement_that_nothing_here_can_tell_stands_in_the_result_with_its_reason():
-    described = figure.Figure(
+    described = Figure(
         title="a figure",
-        x=figure.Axis("x", "x"),
-        y=figure.Axis("y", "y"),
+        x=Axis("x", "x"),
+        y=Axis("y", "y"),
         cells=lambda options: [],
-        statements={"y is 1": lambda rows: figure.Verdict(rows[0]["y"] == 1)},
+        statements={"y is 1": lambda rows: Verdict(rows[0]["y"] == 1)},
         untold={"it is 97 % accurate": "needs a network"},
     )
     row = {"panel": "one", "curve": "a", "run": 0, "x": 0, "y": 2}
-    lines = described.outcome(Options(), {figure.RUNS: [row]}).lines
+    lines = described.outcome(Options(), {RUNS: [row]}).lines
     assert "not so here: y is 1" in lines
     assert "cannot be told here: it is 97 % accurate (needs a network)" in lines

@@ -16,7 +16,8 @@ from ternhost.privacy.base import MICRO
 from ternpapers.base import Options
 from ternpapers.comparison.contest import Case, Contest, compared, every_case
 from ternpapers.comparison.means import ERROR, clients_of, mean_rows, sizes, table_with_numbers
-from ternpapers.figure import RUNS, Axis, Figure, Verdict, better_everywhere
+from ternpapers.figure import RUNS, Axis, Figure
+from ternpapers.verdicts import Verdict, better_everywhere
 
 OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
 

@@ -19,7 +19,8 @@ from ternhost.planning.cells import Cell, Row
 from ternpapers.base import Options
 from ternpapers.comparison.contest import EPSILON, Case, Contest, compared, every_case
 from ternpapers.comparison.reports import TUPLES, variances_of_reports
-from ternpapers.figure import RUNS, Axis, Check, Figure
+from ternpapers.figure import RUNS, Axis, Figure
+from ternpapers.verdicts import Check
 
 _D = 16  # numbers of a client, if they are drawn
 _CLIENTS = 100_000  # whose numbers are drawn; the papers name no number

@@ -20,9 +20,9 @@ from ternhost.planning.statistics import (
     pick,
     values_of,
 )
-from ternpapers.figure import UNROUNDED, Holds, Verdict, every
+from ternpapers.figure import UNROUNDED
+from ternpapers.verdicts import LEVEL, Holds, Verdict, every
 
-_LEVEL = 0.05
 SIMILAR = 0.1  # so large a part of the error may differ between similar mechanisms
 _ERRORS = ("misclassification", "squared_error", "error")
 
@@ -135,7 +135,7 @@ def _relative_differences(pairs: Sequence[tuple[Floats, Floats]]) -> list[tuple[
         mean, error = mean_and_error(differences.tolist())
         half = math.inf  # one run tells nothing
         if len(differences) > 1:
-            half = half_interval(error, len(differences), _LEVEL / len(pairs))
+            half = half_interval(error, len(differences), LEVEL / len(pairs))
         intervals.append((abs(mean) - half, abs(mean) + half))
     return intervals
 
@@ -167,7 +167,7 @@ def _every_gain(gains: Sequence[Floats]) -> Verdict:
     """
     if not gains:
         return Verdict(None, "all errors are equal")
-    level = _LEVEL / len(gains)
+    level = LEVEL / len(gains)
     cases: list[Holds] = []
     for of_case in gains:
         if beyond_noise(of_case, level=level):

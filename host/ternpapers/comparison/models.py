@@ -27,8 +27,9 @@ from ternpapers.base import Options, load
 from ternpapers.comparison.contest import EPSILON, OUTPUTS, Case, Contest, cases, compared
 from ternpapers.comparison.reports import TUPLES, of_a_number
 from ternpapers.experiments import erm
-from ternpapers.figure import NON_PRIVATE, RUNS, UNROUNDED, Axis, Check, Figure
+from ternpapers.figure import NON_PRIVATE, RUNS, UNROUNDED, Axis, Figure
 from ternpapers.perturbing import WINDOWED
+from ternpapers.verdicts import Check
 
 MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
 LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)

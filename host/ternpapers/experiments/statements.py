@@ -8,11 +8,11 @@ from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.statistics import grouped
 from ternpapers import experiments
 from ternpapers.base import Options, Outcome
-from ternpapers.figure import Figure
+from ternpapers.figure import Figure, line_of_statement
 
 
 def _figures() -> Iterator[tuple[str, Figure]]:
-    """Return each figure about which its paper says something, with its name: "zhao 6"."""
+    """Yield each figure about which its paper says something, with its name: "zhao 6"."""
     for paper in experiments.PAPERS:
         for number, figure in experiments.figures(paper).items():
             if figure.statements or figure.untold:
@@ -48,9 +48,5 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     lines = []
     for (name,), rows_of_figure in grouped(rows, "figure").items():
         lines.append(f"{name}:")
-        for row in rows_of_figure:
-            detail = ""
-            if row["detail"]:
-                detail = f" ({row['detail']})"
-            lines.append(f"  {row['verdict']}: {row['statement']}{detail}")
+        lines += [f"  {line_of_statement(row)}" for row in rows_of_figure]
     return Outcome(settings={}, tables={"statements": rows}, figures={}, lines=lines)

@@ -25,9 +25,10 @@ from ternhost.planning.simulation import repeated
 from ternhost.planning.statistics import grouped, pick
 from ternpapers import baseline
 from ternpapers.base import Options
-from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure, Verdict, every
+from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure
 from ternpapers.formula import curves, formula
 from ternpapers.mindspore_settings import true_epsilon
+from ternpapers.verdicts import Verdict, every
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9

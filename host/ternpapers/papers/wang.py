@@ -17,7 +17,7 @@ from ternpapers.comparison.contest import CLIENTS, DIMENSION, EPSILON, Contest
 from ternpapers.comparison.frequencies import tables
 from ternpapers.comparison.means import GAUSSIANS, means
 from ternpapers.comparison.models import LINEAR, LOGISTIC, SVM, models
-from ternpapers.figure import Axis, Figure, Verdict, better, better_everywhere, by_curve
+from ternpapers.figure import Axis, Figure
 from ternpapers.formula import (
     OF_EPSILON,
     curves,
@@ -28,6 +28,7 @@ from ternpapers.formula import (
 )
 from ternpapers.mechanisms import hybrid, pm
 from ternpapers.orders import crossing
+from ternpapers.verdicts import Verdict, better, better_everywhere, by_curve
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")

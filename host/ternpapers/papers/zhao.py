@@ -14,7 +14,7 @@ from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import three_outputs
 from ternpapers import discretisation
 from ternpapers.comparison.contest import OUTPUTS
-from ternpapers.figure import Axis, Check, Figure, Verdict, by_curve, every
+from ternpapers.figure import Axis, Figure
 from ternpapers.formula import OF_EPSILON, curves, density, formula, variances
 from ternpapers.mechanisms import pm
 from ternpapers.orders import (
@@ -28,6 +28,7 @@ from ternpapers.orders import (
     smaller_if_small,
 )
 from ternpapers.papers import zhao_means, zhao_models
+from ternpapers.verdicts import Check, Verdict, by_curve, every
 
 _EXISTING = zhao_means.EXISTING
 _ONE_NUMBER = (*_EXISTING, *zhao_means.PROPOSED, "pm-opt")

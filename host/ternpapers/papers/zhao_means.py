@@ -13,7 +13,8 @@ from ternhost.planning.cells import Row
 from ternhost.planning.statistics import grouped, pick
 from ternpapers.comparison.contest import Contest
 from ternpapers.comparison.means import GAUSSIANS, means
-from ternpapers.figure import Check, Figure, Verdict
+from ternpapers.figure import Figure
+from ternpapers.verdicts import Check, Verdict
 
 EXISTING = ("laplace", "duchi", "pm", "hm")
 PROPOSED = ("three-outputs", "pm-sub", "hm-tp")

@@ -24,8 +24,9 @@ from ternpapers.comparison.models import (
     models_by_outputs,
     several_models_by_outputs,
 )
-from ternpapers.figure import Check, Figure
+from ternpapers.figure import Figure
 from ternpapers.papers.zhao_means import EXISTING, PROPOSED
+from ternpapers.verdicts import Check
 
 _WITHOUT_LAPLACE = [name for name in EXISTING if name != "laplace"]  # its errors are far larger
 _ROUNDED = ("pm", "hm", "pm-sub", "hm-tp")

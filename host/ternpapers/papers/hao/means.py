@@ -23,7 +23,7 @@ from ternpapers import levels as system
 from ternpapers.base import Options
 from ternpapers.comparison.means import table_with_numbers
 from ternpapers.datasets import ipums
-from ternpapers.figure import RUNS, Axis, Figure, Verdict, better_everywhere, by_curve, every
+from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.papers.hao.budgets import (
     BUDGETS,
     HIERA,
@@ -36,6 +36,7 @@ from ternpapers.papers.hao.budgets import (
     levels,
     rivals,
 )
+from ternpapers.verdicts import Verdict, better_everywhere, by_curve, every
 
 _CLIENTS = 100_000  # each reports one value
 _AGE = "AGE"

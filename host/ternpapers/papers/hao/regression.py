@@ -32,7 +32,7 @@ from ternpapers import baseline
 from ternpapers import levels as system
 from ternpapers.base import CLIENTS, SMALL, Options, load
 from ternpapers.datasets import ipums, one_column_each
-from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure, better
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure
 from ternpapers.hiera import HierA
 from ternpapers.mechanisms import lhp
 from ternpapers.papers.hao.budgets import (
@@ -51,6 +51,7 @@ from ternpapers.papers.hao.budgets import (
     rivals,
 )
 from ternpapers.perturbing import MECHANISMS
+from ternpapers.verdicts import better
 
 FOLDS = 5
 _REPEATS = 10  # of the cross-validation, in the paper

@@ -23,9 +23,10 @@ from ternhost.errors import UsageError
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick
 from ternpapers.base import Options
-from ternpapers.figure import RUNS, Axis, Figure, Verdict, better_everywhere, every
+from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.laws import variances
 from ternpapers.safe_ranges import EPSILONS, TAKEN, TAUS, Choices
+from ternpapers.verdicts import Verdict, better_everywhere, every
 
 CLIENTS, RECORDS = 70, 100
 CENTRE = 1.0  # of all safe ranges

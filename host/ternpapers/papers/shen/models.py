@@ -26,18 +26,10 @@ from ternhost.datasets import Floats
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
 from ternpapers.base import Options, load
-from ternpapers.figure import (
-    NON_PRIVATE,
-    RUNS,
-    Axis,
-    Figure,
-    Verdict,
-    every,
-    gained,
-    relative_gains,
-)
+from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure
 from ternpapers.papers.shen.averaging import CHANGES, CLIENTS, WEIGHTS, Averaging, accuracies
 from ternpapers.safe_ranges import EPSILONS, TAKEN, in_turn
+from ternpapers.verdicts import Verdict, every, gained, relative_gains
 
 _DATASET = "digits"  # stands in for MNIST
 _SYMBOLS = 3  # of PDPM's reports
