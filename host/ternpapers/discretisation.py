@@ -1,70 +1,18 @@
-"""The exact variance of discrete outputs, and how many outputs are enough for PM-SUB.
+"""What Algorithm 5 of Zhao et al. (2021) adds to the variance of a mechanism.
 
-PM-SUB with few outputs is either a card of N levels, the table from which devices draw, or made
-discrete by the paper's Algorithm 5.
-
-Algorithm 5 of Zhao et al. (2021) draws the continuous output in [-A, A] and rounds it at random to
-one of the two multiples of A / m beside it. That is unbiased and adds variance, and in floating
-point it is not exactly private. A card needs no rounding, since its window consists of levels.
+The algorithm draws the continuous output in [-A, A] and rounds it at random to one of the two
+multiples of A / m beside it. That is unbiased and adds variance, and in floating point it is not
+exactly private.
 """
 
 import math
 
 import numpy as np
 
-from tern.card import decode
 from ternhost.datasets import Floats
-from ternhost.planning.cells import Row
-from ternhost.privacy import certify
-from ternhost.privacy.mechanisms import design, duchi, piecewise, three_outputs
+from ternhost.privacy.mechanisms import duchi, three_outputs
 from ternpapers.mechanisms import hybrid
 from ternpapers.perturbing import WINDOWED, largest_output, piecewise_bound
-
-_KINDS = {"card, paper's window": "paper", "card, best window": "best"}
-_LEVELS = (3, 5, 7, 11, 15, 31, 63, 127, 255)
-
-
-def variances() -> list[Row]:
-    """Return the worst-case variance of PM-SUB with few outputs, divided by that of continuous PM-SUB.
-
-    There is a row for each epsilon, number of outputs, and way to have so few outputs.
-    """
-    inputs = np.linspace(0, 1, 101).tolist()
-    rows = []
-    for epsilon in (1.0, 4.0):
-        t = piecewise.t_sub(epsilon)
-        continuous = piecewise.worst_variance(epsilon, t)
-        for levels in _LEVELS:
-            worst_variances = {}
-            for curve, window in _KINDS.items():
-                worst_variances[curve] = _worst_variance_of_card(epsilon, levels, window)
-            steps_to_end = levels // 2  # on each side of 0
-            by_input = [discretised_variance(epsilon, t, steps_to_end, x) for x in inputs]
-            worst_variances["Algorithm 5"] = max(by_input)
-            panel = {"panel": f"epsilon {epsilon:g}", "outputs": levels}
-            for curve, worst_variance in worst_variances.items():
-                rows.append({**panel, "curve": curve, "ratio": worst_variance / continuous})
-    return rows
-
-
-def _worst_variance_of_card(epsilon: float, levels: int, window: str) -> float:
-    """Return the worst-case variance of PM-SUB's card, exactly from its integers.
-
-    window: how its window is chosen, "paper" or "best".
-    """
-    card = decode(design("pm-sub", str(epsilon), levels, window=window).card)
-    variance, _ = certify.moments(card).worst_variance()
-    return float(variance)
-
-
-def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
-    """Return the variance at x of a piecewise mechanism after Algorithm 5 of Zhao et al.
-
-    t: the parameter of the mechanism. m: the number of steps from 0 to A.
-    """
-    step = piecewise_bound(epsilon, t) / m
-    added = _added_to_window(epsilon, t, step, np.array(x))
-    return piecewise.variance(epsilon, t, x) + float(added)
 
 
 def added_variance(name: str, epsilon: float, outputs: int, x: Floats) -> Floats:

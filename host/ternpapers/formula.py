@@ -8,23 +8,20 @@ from typing import Any
 import numpy as np
 
 from ternhost.errors import UsageError
-from ternhost.learn.designs import coordinates_by_rule
 from ternhost.planning.cells import Cell, Row
 from ternhost.privacy import mechanisms
-from ternhost.privacy.base import MICRO
 from ternpapers.base import Options
 from ternpapers.figure import RUNS, Axis, Figure
-from ternpapers.perturbing import piecewise_bound, tuple_bound
+from ternpapers.perturbing import piecewise_bound
 from ternpapers.verdicts import Check
 
-_POINTS = np.linspace(0, 1, 201)
 OF_EPSILON = Axis("epsilon", "epsilon")
 VARIANCE = Axis("variance", "worst-case variance", log=True)
 EPSILONS = tuple(round(0.1 * i, 1) for i in range(4, 81))
 _SHOWN_EPSILON = 2.0  # of densities; the papers name none
 
 
-def formula(
+def figure_of_formula(
     title: str,
     x: Axis,
     y: Axis,
@@ -79,7 +76,7 @@ def curves(
     return rows
 
 
-def density(
+def figure_of_density(
     name: str,
     t: Callable[[float], float],
     inputs: Sequence[float] = (0.0, 0.5, 1.0),
@@ -91,11 +88,11 @@ def density(
     """
     title = f"density of {name}'s output"
     x, y = Axis("output", "output"), Axis("density", "probability density")
-    return formula(title, x, y, _densities, statements, name=name, t=t, inputs=inputs)
+    return figure_of_formula(title, x, y, _densities, statements, name=name, t=t, inputs=inputs)
 
 
 def _densities(name: str, t: Callable[[float], float], inputs: Sequence[float]) -> list[Row]:
-    """Return the rows of `density`.
+    """Return the rows of `figure_of_density`.
 
     With E = e**epsilon, the output is in the window, whose width is 2 h, with probability
     E / (t + E), else outside of it in [-A, A]. So the density outside is
@@ -123,17 +120,17 @@ def _densities(name: str, t: Callable[[float], float], inputs: Sequence[float]) 
     return rows
 
 
-def variances(
+def figure_of_variances(
     names: Sequence[str],
     statements: Mapping[str, Check],
     title: str = "worst-case variance for one number",
 ) -> Figure:
     """Return a figure of the worst-case variances of these mechanisms for one number."""
-    return formula(title, OF_EPSILON, VARIANCE, _variances, statements, names=names)
+    return figure_of_formula(title, OF_EPSILON, VARIANCE, _variances, statements, names=names)
 
 
 def _variances(names: Sequence[str]) -> list[Row]:
-    """Return the rows of `variances`."""
+    """Return the rows of `figure_of_variances`."""
     laws = {name: worst_variance(name) for name in names}
     return curves("one number", "epsilon", "variance", laws, EPSILONS)
 
@@ -143,25 +140,3 @@ def worst_variance(name: str) -> Callable[[float], float]:
     law = mechanisms.REGISTRY.named(name).worst_variance
     assert law is not None
     return law
-
-
-def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
-    """Return the worst-case variance of one of d numbers that a client reports together.
-
-    Duchi's mechanism for tuples reports B or -B for each number, whose variance is B**2 at most. By
-    another mechanism a client reports k of the numbers at epsilon / k each, multiplied by d / k, by
-    the papers' rule for k; then the variance at x is d / k (V(x) + x**2) - x**2, where V is the
-    variance of one report (Wang et al., equations 13 and 14).
-    """
-    if name == "duchi":
-        return tuple_bound(epsilon, d) ** 2
-    variance = mechanisms.REGISTRY.named(name).variance
-    assert variance is not None
-    k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
-
-    def variance_at(x: float) -> float:
-        """Return the variance of the report of a number x, by the formula above."""
-        second_moment = variance(epsilon / k, x) + x * x
-        return d / k * second_moment - x * x
-
-    return float(max(variance_at(x) for x in _POINTS.tolist()))

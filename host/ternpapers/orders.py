@@ -6,43 +6,54 @@ computed here, and the orders are compared at many epsilons of each range.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import bisect, brentq
 
 from ternhost.planning.cells import Row
-from ternhost.planning.statistics import values_of
 from ternhost.privacy.mechanisms import three_outputs
 from ternpapers.formula import worst_variance
-from ternpapers.verdicts import Check, Verdict, by_curve, every
+from ternpapers.verdicts import ROUNDING, Check, Verdict, every
 
-# Two mechanisms of Tables I and II, and an interval of epsilon in which their variances cross.
-CROSSINGS = (
-    ("pm", "duchi", 1, 1.6),
-    ("duchi", "laplace", 2, 3),
-    ("pm-sub", "duchi", 1, 1.6),
-    ("pm-sub", "three-outputs", 2, 3),
-    ("pm", "three-outputs", 3, 4),
-)
 _LEAST, _LARGEST = 0.02, 10.0  # the ends of the ranges without a border
 _EPSILONS_OF_A_RANGE = 50
-_ROUNDING = 1e-9  # relative: variances that differ by less are equal
 
 
-def crossing(first: str, second: str, low: float, high: float) -> float:
-    """Return the epsilon between low and high at which two mechanisms have the same variance.
+@dataclass(frozen=True)
+class Crossing:
+    """Two mechanisms whose worst-case variances cross at one epsilon.
 
-    That is the worst-case variance for one number, as the papers state it.
+    The variance is that of one number, as the papers state it. first, second: their names. low,
+    high: an interval of epsilon around the crossing, which has no other one.
     """
 
-    def difference(epsilon: float) -> float:
-        """Return how much larger the variance of the first mechanism is."""
-        return worst_variance(first)(epsilon) - worst_variance(second)(epsilon)
+    first: str
+    second: str
+    low: float
+    high: float
 
-    return float(brentq(difference, low, high, xtol=1e-12))
+    def epsilon(self) -> float:
+        """Return the epsilon at which both variances are equal."""
+
+        def difference(epsilon: float) -> float:
+            """Return how much larger the variance of the first mechanism is."""
+            return worst_variance(self.first)(epsilon) - worst_variance(self.second)(epsilon)
+
+        return float(brentq(difference, self.low, self.high, xtol=1e-12))
+
+
+PM_AND_DUCHI = Crossing("pm", "duchi", 1, 1.6)
+DUCHI_AND_LAPLACE = Crossing("duchi", "laplace", 2, 3)
+PM_SUB_AND_DUCHI = Crossing("pm-sub", "duchi", 1, 1.6)
+PM_SUB_AND_THREE_OUTPUTS = Crossing("pm-sub", "three-outputs", 2, 3)
+PM_AND_THREE_OUTPUTS = Crossing("pm", "three-outputs", 3, 4)
+# The crossings of Table I, and those of Table II.
+OF_EXISTING = (PM_AND_DUCHI, DUCHI_AND_LAPLACE)
+OF_PROPOSED = (PM_AND_DUCHI, PM_SUB_AND_DUCHI, PM_SUB_AND_THREE_OUTPUTS, PM_AND_THREE_OUTPUTS)
 
 
 def parting() -> float:
@@ -57,14 +68,17 @@ def parting() -> float:
     return float(bisect(sign, 0.5, 1.0, xtol=1e-12))
 
 
-def borders(crossings: Sequence[tuple[str, str, float, float]], parts: bool) -> list[Row]:
+def borders(crossings: Sequence[Crossing], with_parting: bool) -> list[Row]:
     """Return a row for each border of a table, the smallest epsilon first.
 
-    crossings: as CROSSINGS. parts: whether the epsilon where Three-Outputs parts from Duchi's
-    mechanism is a border, too.
+    with_parting: whether the epsilon where Three-Outputs parts from Duchi's mechanism is a border,
+    too. A row has the number of the border (from 1) as "row", its epsilon, and its two mechanisms
+    as the name of a curve.
     """
-    epsilons = {f"{row[0]}, {row[1]}": crossing(*row) for row in crossings}
-    if parts:
+    epsilons = {}
+    for crossing in crossings:
+        epsilons[f"{crossing.first}, {crossing.second}"] = crossing.epsilon()
+    if with_parting:
         epsilons["three-outputs, duchi"] = parting()
     rows: list[Row] = []
     in_order = sorted(epsilons.items(), key=lambda item: item[1])
@@ -118,71 +132,9 @@ def is_order(order: str, epsilon: float) -> bool:
     for equals in order.split(" < "):
         variances = [worst_variance(name)(epsilon) for name in equals.split(" = ")]
         least, largest = min(variances), max(variances)
-        if least <= largest_before * (1 + _ROUNDING) or largest > least * (1 + _ROUNDING):
+        are_equal = largest <= least * (1 + ROUNDING)
+        are_larger_than_before = least > largest_before * (1 + ROUNDING)
+        if not (are_equal and are_larger_than_before):
             return False
         largest_before = largest
     return True
-
-
-# Statements about curves of variances by epsilon, whose rows are those of `formula.variances`.
-
-
-def never_worse(name: str, others: Sequence[str], rows: Sequence[Row]) -> Verdict:
-    """Test whether a mechanism's variance is never larger than another's; a case is an epsilon."""
-    variances = by_curve(rows, "variance")
-    least_of_others = np.minimum.reduce([variances[other] for other in others])
-    return every((variances[name] <= least_of_others * (1 + _ROUNDING)).tolist())
-
-
-def smaller(
-    name: str, others: Sequence[str], rows: Sequence[Row], above: float = 0.0, to: float = math.inf
-) -> Verdict:
-    """Test whether a mechanism's variance is smaller than all others'; a case is an epsilon.
-
-    above, to: the range of epsilon; its lower end does not belong to it.
-    """
-    by_epsilon = _is_smaller(name, others, rows)
-    return every(by_epsilon[epsilon] for epsilon in by_epsilon if above < epsilon <= to)
-
-
-def smaller_if_small(name: str, others: Sequence[str], rows: Sequence[Row]) -> Verdict:
-    """Test whether a mechanism's variance is smaller than all others' at the smallest epsilons.
-
-    The detail of the verdict says up to which epsilon.
-    """
-    smaller_at = _from_first(_is_smaller(name, others, rows))
-    if not smaller_at:
-        return Verdict(False, f"not at epsilon {rows[0]['epsilon']:g}")
-    return Verdict(True, f"up to epsilon {smaller_at[-1]:g}")
-
-
-def smaller_if_large(name: str, others: Sequence[str], rows: Sequence[Row]) -> Verdict:
-    """Test whether a mechanism's variance is smaller than all others' at the largest epsilons.
-
-    The detail of the verdict says from which epsilon on.
-    """
-    backwards = dict(reversed(_is_smaller(name, others, rows).items()))
-    smaller_at = _from_first(backwards)
-    if not smaller_at:
-        return Verdict(False, f"not at epsilon {rows[-1]['epsilon']:g}")
-    return Verdict(True, f"from epsilon {smaller_at[-1]:g} on")
-
-
-def _from_first(is_smaller: Mapping[float, bool]) -> list[float]:
-    """Return the epsilons from the first one to the last one before a value that is False."""
-    return list(takewhile(lambda epsilon: is_smaller[epsilon], is_smaller))
-
-
-def _is_smaller(name: str, others: Sequence[str], rows: Sequence[Row]) -> dict[float, bool]:
-    """Return, by epsilon, whether a mechanism's variance is smaller than all others'."""
-    variances = by_curve(rows, "variance")
-    least_of_others = np.minimum.reduce([variances[other] for other in others])
-    is_smaller = variances[name] < least_of_others * (1 - _ROUNDING)
-    return dict(zip(values_of(rows, "epsilon"), is_smaller.tolist(), strict=True))
-
-
-def close(name: str, best: str, within: float, rows: Sequence[Row]) -> Verdict:
-    """Test whether a variance is at most a part `within` larger than the best one, at all epsilons."""
-    variances = by_curve(rows, "variance")
-    largest = float(np.max(variances[name] / variances[best])) - 1
-    return Verdict(largest <= within, f"at most {100 * largest:.2g} % larger")

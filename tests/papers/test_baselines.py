@@ -12,7 +12,7 @@ from ternhost import datasets
 from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import piecewise
 from ternhost.vectorised import ModelParameters, gradients
-from ternpapers import baseline, discretisation, perturbing
+from ternpapers import baseline, laws, perturbing
 from ternpapers.comparison.reports import reported
 
 # SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon
@@ -245,7 +245,7 @@ def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
     mean_square = probabilities @ mean_squares_after_rounding(outputs, step)
     variance = mean_square - x**2  # since the mean is x, as the next test shows
 
-    stated = discretisation.discretised_variance(epsilon, t, m, x)
+    stated = laws.variances("pm-sub", epsilon, np.array(x), outputs=2 * m + 1)
     assert variance == pytest.approx(stated, rel=1e-3)
 
 
@@ -258,7 +258,6 @@ def test_the_mean_of_the_law_of_algorithm_5_is_the_input(epsilon, x):
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize("m", [1, 7])
 def test_a_window_card_has_less_variance_than_algorithm_5_with_as_many_levels(epsilon, m):
-    t = piecewise.t_sub(epsilon)
-    values = np.linspace(0, 1, 101)
-    paper = max(discretisation.discretised_variance(epsilon, t, m, x) for x in values)
-    assert worst("pm-sub", epsilon, 2 * m + 1, window="best") < paper
+    levels = 2 * m + 1
+    by_algorithm_5 = laws.variances("pm-sub", epsilon, np.linspace(0, 1, 101), outputs=levels)
+    assert worst("pm-sub", epsilon, levels, window="best") < by_algorithm_5.max()

@@ -65,7 +65,7 @@ def test_pm_sub_and_three_outputs_are_equally_good_where_their_formulas_are():
 
     assert of_three_outputs(2.561) < of_pm_sub(2.561)
     assert of_three_outputs(2.5612) > of_pm_sub(2.5612)
-    assert orders.crossing("pm-sub", "three-outputs", 2, 3) == pytest.approx(2.5611, abs=1e-4)
+    assert orders.PM_SUB_AND_THREE_OUTPUTS.epsilon() == pytest.approx(2.5611, abs=1e-4)
 
 
 BEST_IF_LARGE = (

@@ -179,10 +179,9 @@ def test_the_command_of_a_row_runs(command, tern, here):
     tern(*shlex.split(command))
 
 
-def crossings(*pairs):
-    """The epsilons at which pairs of mechanisms have the same worst-case variance."""
-    intervals = {(one, two): interval for one, two, *interval in orders.CROSSINGS}
-    return [orders.crossing(*pair, *intervals[pair]) for pair in pairs]
+def epsilons_of(crossings):
+    """The epsilons at which two mechanisms have the same worst-case variance, in rising order."""
+    return sorted(crossing.epsilon() for crossing in crossings)
 
 
 def pm_sub_over_pm_opt(epsilon):
@@ -192,18 +191,10 @@ def pm_sub_over_pm_opt(epsilon):
 
 # The decimals in the words of rows, in their order, as tern computes or has them.
 DECIMALS = {
-    ("wang", "Table I *"): lambda: crossings(("pm", "duchi")),
+    ("wang", "Table I *"): lambda: epsilons_of([orders.PM_AND_DUCHI]),
     ("wang", "setting *"): lambda: [TrainingPlan.regularisation],
-    ("zhao", "Table I"): lambda: crossings(("pm", "duchi"), ("duchi", "laplace")),
-    ("zhao", "Table II"): lambda: [
-        math.log(2),
-        *crossings(
-            ("pm-sub", "duchi"),
-            ("pm", "duchi"),
-            ("pm-sub", "three-outputs"),
-            ("pm", "three-outputs"),
-        ),
-    ],
+    ("zhao", "Table I"): lambda: epsilons_of(orders.OF_EXISTING),
+    ("zhao", "Table II"): lambda: [math.log(2), *epsilons_of(orders.OF_PROPOSED)],
     ("zhao", "Fig. 5"): lambda: [*map(pm_sub_over_pm_opt, (0.6, 1, 3, 6)), 0.6],
     ("zhao", "setting, lambda"): lambda: [TrainingPlan.regularisation],
     ("hao", "setting"): lambda: [TrainingPlan.regularisation],

@@ -20,7 +20,7 @@ from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import certify, mechanisms
 from ternhost.privacy.mechanisms import lower_bound, parse_epsilon, shipped
 from ternpapers.base import Contender, Options, Outcome, others
-from ternpapers.orders import CROSSINGS, crossing
+from ternpapers.orders import OF_EXISTING, OF_PROPOSED
 
 _BOUND = "lower bound, any mechanism"
 
@@ -119,8 +119,8 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     rows = sorted(tables["variance"], key=lambda row: float(row["epsilon"]))
     crossings: list[Row] = []
     lines = []
-    for first, second, low, high in CROSSINGS:
-        epsilon = crossing(first, second, low, high)
+    for crossing in dict.fromkeys((*OF_EXISTING, *OF_PROPOSED)):  # each of both tables once
+        first, second, epsilon = crossing.first, crossing.second, crossing.epsilon()
         crossings.append({"first": first, "second": second, "epsilon": epsilon})
         both = f"{first} and {second} have the same worst-case variance"
         lines.append(f"{both} at epsilon {epsilon:.6f}")

@@ -26,7 +26,7 @@ from ternhost.planning.statistics import grouped, pick
 from ternpapers import baseline
 from ternpapers.base import Options
 from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure
-from ternpapers.formula import curves, formula
+from ternpapers.formula import curves, figure_of_formula
 from ternpapers.mindspore_settings import true_epsilon
 from ternpapers.verdicts import Verdict, every
 
@@ -185,7 +185,7 @@ def _inferred(name: str, score_name: str, setting: str, seeds: range) -> list[Ro
 _LOSS, _SCORE = Axis("loss", "log-loss of the model"), Axis("score", "score", larger=True)
 _EPSILON = Axis("epsilon", "true epsilon of a result (twice laplace_eval_eps)", log=True)
 FIGURES: dict[str, Figure] = {
-    "pdf": formula(
+    "pdf": figure_of_formula(
         "density of the noise",
         Axis("x", "noise of a probability"),
         Axis("density", "density"),

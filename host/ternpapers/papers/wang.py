@@ -17,29 +17,25 @@ from ternpapers.comparison.contest import CLIENTS, DIMENSION, EPSILON, Contest
 from ternpapers.comparison.frequencies import tables
 from ternpapers.comparison.means import GAUSSIANS, means
 from ternpapers.comparison.models import LINEAR, LOGISTIC, SVM, models
+from ternpapers.comparison.reports import variances_of_reports
 from ternpapers.figure import Axis, Figure
 from ternpapers.formula import (
     OF_EPSILON,
     curves,
-    density,
-    formula,
-    variances,
-    worst_variance_of_tuples,
+    figure_of_density,
+    figure_of_formula,
+    figure_of_variances,
 )
 from ternpapers.mechanisms import hybrid, pm
-from ternpapers.orders import crossing
-from ternpapers.verdicts import Verdict, better, better_everywhere, by_curve
+from ternpapers.orders import PM_AND_DUCHI
+from ternpapers.variance_statements import never_worse, smaller
+from ternpapers.verdicts import Check, Verdict, better, better_everywhere, by_curve
 
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")
+_INPUTS = np.linspace(0, 1, 201)  # the worst of them is taken; variances are symmetric
 _BORDER = Axis("border", "border")
 _PM_FROM = 1.29  # epsilon from which PM is better than Duchi's mechanism, by the paper
-_ROUNDING = 1e-12  # relative
-
-
-def _pm_below_laplace(rows: Sequence[Row]) -> Verdict:
-    """Test whether PM has the smaller worst-case variance at all epsilons of Fig. 1."""
-    return better_everywhere("variance", ("pm",), ("laplace",), rows)
 
 
 def _pm_below_duchi(rows: Sequence[Row]) -> Verdict:
@@ -50,17 +46,10 @@ def _pm_below_duchi(rows: Sequence[Row]) -> Verdict:
     return Verdict(bool((is_below == (epsilon >= _PM_FROM)).all()))
 
 
-def _hm_not_above(rows: Sequence[Row]) -> Verdict:
-    """Test whether HM has at most the worst-case variance of PM and of Duchi's mechanism."""
-    variances = by_curve(rows, "variance")
-    least_of_both = np.minimum(variances["pm"], variances["duchi"])
-    return Verdict(bool((variances["hm"] <= least_of_both * (1 + _ROUNDING)).all()))
-
-
-_ABOUT_VARIANCES = {
-    "PM's worst-case variance is smaller than Laplace's": _pm_below_laplace,
+_ABOUT_VARIANCES: dict[str, Check] = {
+    "PM's worst-case variance is smaller than Laplace's": partial(smaller, "pm", ("laplace",)),
     "PM's is smaller than Duchi's from epsilon 1.29": _pm_below_duchi,
-    "HM's is never larger than PM's or Duchi's": _hm_not_above,
+    "HM's is never larger than PM's or Duchi's": partial(never_worse, "hm", ("pm", "duchi")),
 }
 
 
@@ -79,8 +68,16 @@ def _ratios() -> list[Row]:
 
 def _over_duchi(name: str, d: int, epsilon: float) -> float:
     """Return the worst-case variance of a mechanism, divided by Duchi's, for d numbers."""
-    variance = worst_variance_of_tuples(name, d, epsilon)
-    return variance / worst_variance_of_tuples("duchi", d, epsilon)
+    by_mechanism = _worst_variance(name, d, epsilon)
+    return by_mechanism / _worst_variance("duchi", d, epsilon)
+
+
+def _worst_variance(name: str, d: int, epsilon: float) -> float:
+    """Return the worst-case variance of one of d numbers that a client reports together.
+
+    It is that of equations 13 and 14, or of Duchi's mechanism for tuples.
+    """
+    return float(variances_of_reports(_INPUTS, name, epsilon, d).max())
 
 
 def _below_duchi(rows: Sequence[Row]) -> Verdict:
@@ -103,7 +100,7 @@ def _regimes() -> list[Row]:
     """Return the epsilons where the order of the worst-case variances changes (Table I, d = 1)."""
     borders = {
         "HM becomes better than Duchi's": hybrid.HM_FROM,
-        "PM becomes better than Duchi's": crossing("pm", "duchi", 1, 1.6),  # between 1 and 1.6
+        "PM becomes better than Duchi's": PM_AND_DUCHI.epsilon(),
     }
     rows: list[Row] = []
     for i, (curve, epsilon) in enumerate(borders.items()):
@@ -131,9 +128,9 @@ _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
 
 FIGURES: dict[str, Figure] = {
-    "1": variances(_LEARNERS, _ABOUT_VARIANCES),
-    "2": density("PM", pm.t_pm),
-    "3": formula(
+    "1": figure_of_variances(_LEARNERS, _ABOUT_VARIANCES),
+    "2": figure_of_density("PM", pm.t_pm),
+    "3": figure_of_formula(
         "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ABOUT_RATIOS
     ),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
@@ -152,7 +149,7 @@ FIGURES: dict[str, Figure] = {
     "9": models(LOGISTIC, _LEARNERS, _FEWER),
     "10": models(SVM, _LEARNERS, _FEWER),
     "11": models(LINEAR, _LEARNERS[1:], _LESS),
-    "table-1": formula(
+    "table-1": figure_of_formula(
         "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes
     ),
 }

@@ -12,22 +12,23 @@ import numpy as np
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import three_outputs
-from ternpapers import discretisation
-from ternpapers.comparison.contest import OUTPUTS
 from ternpapers.figure import Axis, Figure
-from ternpapers.formula import OF_EPSILON, curves, density, formula, variances
+from ternpapers.formula import (
+    OF_EPSILON,
+    curves,
+    figure_of_density,
+    figure_of_formula,
+    figure_of_variances,
+)
 from ternpapers.mechanisms import pm
-from ternpapers.orders import (
-    CROSSINGS,
-    borders,
+from ternpapers.papers import zhao_levels, zhao_means, zhao_models, zhao_tables
+from ternpapers.variance_statements import (
     close,
     never_worse,
-    order_statements,
     smaller,
     smaller_if_large,
     smaller_if_small,
 )
-from ternpapers.papers import zhao_means, zhao_models
 from ternpapers.verdicts import Check, Verdict, by_curve, every
 
 _EXISTING = zhao_means.EXISTING
@@ -143,28 +144,11 @@ def _has_three_pieces(rows: Sequence[Row]) -> Verdict:
 
 
 _A = Axis("a", "a")
-_BORDERS = (Axis("row", "row"), OF_EPSILON, borders)
-_ORDERS_1 = order_statements(
-    ("1.29", "2.32"),
-    ("duchi < pm < laplace", "pm < duchi < laplace", "pm < laplace < duchi"),
-)
-_ORDERS_2 = order_statements(
-    ("0.69", "1.19", "1.29", "2.56", "3.27"),
-    (
-        "duchi = three-outputs < pm-sub < pm",
-        "three-outputs < duchi < pm-sub < pm",
-        "three-outputs < pm-sub < duchi < pm",
-        "three-outputs < pm-sub < pm < duchi",
-        "pm-sub < three-outputs < pm < duchi",
-        "pm-sub < pm < three-outputs < duchi",
-    ),
-)
-_LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
 FIGURES: dict[str, Figure] = {
-    "1": variances(_ONE_NUMBER, _ABOUT_VARIANCES),
-    "3": formula(
+    "1": figure_of_variances(_ONE_NUMBER, _ABOUT_VARIANCES),
+    "3": figure_of_formula(
         "a, the probability of 0 in Three-Outputs",
         OF_EPSILON,
         _A,
@@ -174,13 +158,13 @@ FIGURES: dict[str, Figure] = {
             "then a rises with epsilon": _rises,
         },
     ),
-    "4": density(
+    "4": figure_of_density(
         "PM-OPT",
         pm.t_opt,
         inputs=(0.0, 0.5),
         statements={"the density has three pieces, the middle one the highest": _has_three_pieces},
     ),
-    "5": variances(
+    "5": figure_of_variances(
         ("pm-opt", "pm-sub"),
         {
             "PM-SUB's variance is close to PM-OPT's, within 5 %": partial(
@@ -199,24 +183,7 @@ FIGURES: dict[str, Figure] = {
     "13": zhao_models.FIGURES["13"],
     "14": zhao_models.FIGURES["14"],
     "15": zhao_models.FIGURES["15"],
-    "table-1": formula(
-        "epsilons where the order of the existing mechanisms changes",
-        *_BORDERS,
-        _ORDERS_1,
-        crossings=CROSSINGS[:2],
-        parts=False,
-    ),
-    "table-2": formula(
-        "epsilons where the order of existing and new mechanisms changes",
-        *_BORDERS,
-        _ORDERS_2,
-        crossings=(CROSSINGS[0], *CROSSINGS[2:]),
-        parts=True,
-    ),
-    "levels": formula(
-        "worst-case variance over the continuous one, by outputs",
-        OUTPUTS,
-        _LEVEL_RATIO,
-        discretisation.variances,
-    ),
+    "table-1": zhao_tables.FIGURES["table-1"],
+    "table-2": zhao_tables.FIGURES["table-2"],
+    "levels": zhao_levels.FIGURE,
 }

@@ -19,7 +19,7 @@ cost.
 """
 
 from ternpapers.figure import Axis, Figure
-from ternpapers.formula import formula
+from ternpapers.formula import figure_of_formula
 from ternpapers.papers.hao import means, regression
 from ternpapers.papers.hao.budgets import OF_UNIT, costs
 
@@ -29,5 +29,7 @@ FIGURES: dict[str, Figure] = {
     "1": means.BY_MU,
     "2": means.COMPARED,
     "3": regression.COMPARED,
-    "cost": formula("what a report costs, and what the paper states", OF_UNIT, _EPSILON, costs),
+    "cost": figure_of_formula(
+        "what a report costs, and what the paper states", OF_UNIT, _EPSILON, costs
+    ),
 }
