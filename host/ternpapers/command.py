@@ -97,10 +97,10 @@ def _list_figures(args: argparse.Namespace) -> int:
         hint = f"name it with --figure: tern papers {args.name}"
         raise UsageError(f"which figure of {args.name}?", hint=hint)
 
-    titles, lines = {}, []
-    for number, figure in experiments.figures(args.name).items():
-        titles[number] = figure.title
-        lines.append(f"{number:<10}{figure.title}")
+    figures = experiments.figures(args.name)
+    titles = {number: figure.title for number, figure in figures.items()}
+    width = max(map(len, titles))
+    lines = [f"{number:<{width}}  {title}" for number, title in titles.items()]
     lines += ["", f"compute one with: tern papers {args.name} --figure N"]
     print_result({"experiment": args.name, "figures": titles}, "\n".join(lines), args.json)
     return OK

@@ -100,7 +100,9 @@ def order_statements(printed: Sequence[str], orders: Sequence[str]) -> dict[str,
     ranges.append(f"epsilon above {printed[-1]}")
 
     statements: dict[str, Check] = {
-        f"the order changes at epsilon {', '.join(printed)}": partial(_are_borders, printed)
+        f"the order of the variances changes at epsilon {', '.join(printed)}": partial(
+            _are_borders, printed
+        )
     }
     for number, (range_, order) in enumerate(zip(ranges, orders, strict=True)):
         statements[f"{range_}: {order}"] = partial(_is_order_in_range, number, order)

@@ -348,7 +348,7 @@ NOT_SO = {
     ("zhao", "6"): ("HM-TP is better than Laplace, Duchi, PM and HM in all settings",),
     ("zhao", "7"): (ALL_PROPOSED_BEAT_EXISTING,),
     ("zhao", "11"): (ALL_PROPOSED_BEAT_EXISTING,),
-    ("hao", "1"): ("the larger mu is, the more accurate is the mean",),
+    ("hao", "1"): ("the larger mu is, the more accurate the mean is",),
     ("hao", "2"): ("HierA beats graded Laplace on other values, too",),
     ("mindspore", "silhouette"): (),
     ("shen", "2"): (),

@@ -69,7 +69,7 @@ _SUMMARIES = {
     "frequencies": "frequencies of categories, compared with other protocols",
     "reports-needed": "reports that tern needs for the loss of the papers' learner",
     "rates": "loss by learning rate",
-    "statements": "whether what the papers say about all their figures is so here",
+    "statements": "whether the papers' statements about all their figures hold here",
 }
 _MODULES = {name: f"{__name__}.{name.replace('-', '_')}" for name in _SUMMARIES}
 EXPERIMENTS: Registry[Experiment] = Registry("experiment", "tern.experiments", _MODULES)

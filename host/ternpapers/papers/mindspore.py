@@ -62,7 +62,9 @@ def _is_small_enough(rows: Sequence[Row]) -> Verdict:
     small = [row for row in guide_rows if abs(row["x"]) <= _NOISE]
     densities = [row["density"] for row in small]
     probability = float(trapezoid(densities, [row["x"] for row in small]))
-    return Verdict(abs(probability - _PROBABILITY) < _TOLERANCE, f"{probability:.3f}")
+    return Verdict(
+        abs(probability - _PROBABILITY) < _TOLERANCE, f"the probability is {probability:.3f}"
+    )
 
 
 def _learning(options: Options) -> list[Cell]:

@@ -48,8 +48,10 @@ def _pm_below_duchi(rows: Sequence[Row]) -> Verdict:
 
 _ABOUT_VARIANCES: dict[str, Check] = {
     "PM's worst-case variance is smaller than Laplace's": partial(smaller, "pm", ("laplace",)),
-    "PM's is smaller than Duchi's from epsilon 1.29": _pm_below_duchi,
-    "HM's is never larger than PM's or Duchi's": partial(never_worse, "hm", ("pm", "duchi")),
+    "PM's worst-case variance is smaller than Duchi's from epsilon 1.29": _pm_below_duchi,
+    "HM's worst-case variance is never larger than PM's or Duchi's": partial(
+        never_worse, "hm", ("pm", "duchi")
+    ),
 }
 
 
@@ -92,7 +94,7 @@ def _hm_at_most(rows: Sequence[Row]) -> Verdict:
 
 _ABOUT_RATIOS = {
     "PM and HM have less worst-case variance than Duchi's mechanism for d > 1": _below_duchi,
-    "HM has at most 77 % of it": _hm_at_most,
+    "HM has at most 77 % of the worst-case variance of Duchi's mechanism for d > 1": _hm_at_most,
 }
 
 

@@ -155,7 +155,7 @@ FIGURES: dict[str, Figure] = {
         _zero_probabilities,
         {
             "a is 0 if epsilon is small, so that Three-Outputs is Duchi's mechanism": _is_0_first,
-            "then a rises with epsilon": _rises,
+            "once a is above 0, it rises with epsilon": _rises,
         },
     ),
     "4": figure_of_density(

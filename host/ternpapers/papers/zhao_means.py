@@ -61,7 +61,7 @@ def _all_beat_existing(rows: Sequence[Row]) -> Verdict:
     wins = {name: _ratios(rows, (name,), EXISTING) < 1 - _MARGIN for name in PROPOSED}
     by_all = np.logical_and.reduce([*wins.values()]).tolist()
     counts = ", ".join(f"{name} in {cases.sum()}" for name, cases in wins.items())
-    detail = f"of {len(by_all)} cases: {counts}, all three in {sum(by_all)}"
+    detail = f"{counts}, all three in {sum(by_all)} of {len(by_all)} cases"
     return Verdict(all(by_all), detail)
 
 
@@ -93,7 +93,9 @@ def _three_outputs_is_good(rows: Sequence[Row]) -> Verdict:
         return Verdict(False, f"HM is better in {worse_than_hm} cases")
     if not verdict.holds or as_good_as_hm == 0:
         return verdict
-    return Verdict(True, "than Laplace, Duchi, PM and PM-SUB; HM is the same mechanism there")
+    return Verdict(
+        True, "better than Laplace, Duchi, PM and PM-SUB; HM is the same mechanism there"
+    )
 
 
 def _is_similar(rows: Sequence[Row]) -> Verdict:

@@ -141,7 +141,7 @@ def _larger_mu_is_better(rows: Sequence[Row]) -> Verdict:
     verdict = every(cases)
     least_over_1 = min(row["over_mu_1"] for row in rows if row["mu"] > 1)
     if least_over_1 > 1:
-        return Verdict(verdict.holds, f"{verdict.detail}; the error is least at mu = 1 in all")
+        return Verdict(verdict.holds, f"{verdict.detail}; the error is always least at mu = 1")
     return verdict
 
 
@@ -235,7 +235,7 @@ BY_MU = Figure(
     x=_AXIS_OF_MU,
     y=_OVER,
     cells=partial(_cells, reused, (*SHAPES, REAL[0])),
-    statements={"the larger mu is, the more accurate is the mean": _larger_mu_is_better},
+    statements={"the larger mu is, the more accurate the mean is": _larger_mu_is_better},
     columns=3,
     exact=True,
 )
@@ -250,7 +250,7 @@ COMPARED = Figure(
         ),
         "HierA beats graded Laplace": _beats_graded_laplace,
         "HierA beats graded Laplace on other values, too": _beats_it_elsewhere,
-        "HierA's advantage is larger at a small epsilon": _gains_more_at_small_epsilon,
+        "HierA's advantage is larger if the budgets are small": _gains_more_at_small_epsilon,
     },
     columns=3,
     exact=True,

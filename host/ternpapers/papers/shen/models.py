@@ -132,7 +132,7 @@ def _the_last_clients_gain_little(rows: Sequence[Row]) -> Verdict:
     beyond = by_share[_SHARES[-1]] - by_share[_ENOUGH]
     return Verdict(
         gained(_LITTLE * before - beyond),
-        f"it grows by {beyond.mean():.3f}, after {before.mean():.3f}",
+        f"by {beyond.mean():.3f}, and before by {before.mean():.3f}",
     )
 
 
@@ -292,7 +292,7 @@ FIGURES = {
         statements={
             "(a) the bytes are linear in gamma": _bytes_are_linear,
             f"(b) the accuracy grows with gamma up to {_ENOUGH}": _more_clients_are_better,
-            f"(b) beyond {_ENOUGH} it grows by less than a tenth of what it grew before": (
+            f"(b) beyond gamma {_ENOUGH} the accuracy grows by less than a tenth as much": (
                 _the_last_clients_gain_little
             ),
         },
@@ -327,7 +327,7 @@ FIGURES = {
             ),
         },
         untold={
-            "mode 1 of both comes to a relatively high accuracy": _NO_NUMBER,
+            "mode 1 of epsilon and of the safe ranges comes to a relatively high accuracy": _NO_NUMBER,
             "modes 2 and 3 of epsilon come to 95.7 and 97.9 % on MNIST": _NEEDS_NETWORK,
             "modes 2 and 3 of epsilon come to 79.2 and 85.6 % on Fashion-MNIST": _NEEDS_NETWORK,
         },
