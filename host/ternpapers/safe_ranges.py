@@ -13,7 +13,7 @@ import math
 from decimal import Decimal
 
 Choices = tuple[tuple[float, float], ...]
-"""The epsilon of a weight and the tau of clients. They take these in turn, again and again."""
+"""Pairs of an epsilon of a weight and a tau. The clients take the pairs in turn, see `choice_of`."""
 
 EPSILONS = tuple(i / 10 for i in range(1, 11))  # of a weight
 TAUS = tuple(i / 10 for i in range(1, 11))  # half widths of safe ranges of the sizes .2, .4, .. 2
@@ -30,8 +30,15 @@ def in_turn(epsilon_mode: str, tau_mode: str) -> Choices:
     epsilon_mode, tau_mode: "1" to "3".
     """
     epsilons, taus = EPSILONS[TAKEN[epsilon_mode]], TAUS[TAKEN[tau_mode]]
-    clients = math.lcm(len(epsilons), len(taus))
-    return tuple((epsilons[i % len(epsilons)], taus[i % len(taus)]) for i in range(clients))
+    pairs = []
+    for client in range(math.lcm(len(epsilons), len(taus))):  # then they begin again
+        pairs.append((epsilons[client % len(epsilons)], taus[client % len(taus)]))
+    return tuple(pairs)
+
+
+def choice_of(client: int, choices: Choices) -> tuple[float, float]:
+    """Return the epsilon and the tau of the client of this number, from 0, if all take turns."""
+    return choices[client % len(choices)]
 
 
 def epsilons(epsilon_mode: str, tau_mode: str, weights: int) -> str:

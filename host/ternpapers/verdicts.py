@@ -85,6 +85,15 @@ def every(cases: Iterable[Holds]) -> Verdict:
     return Verdict(True)
 
 
+def every_gain(gains_of_cases: Sequence[npt.ArrayLike], shared: float = 0.0) -> Verdict:
+    """Return the verdict on a statement that holds if something is gained in every case.
+
+    gains_of_cases: for each case, the gain of each run. shared: see `mean_and_error`.
+    """
+    cases = len(gains_of_cases)
+    return every(gained(gains, shared, cases) for gains in gains_of_cases)
+
+
 def relative_gains(
     column: str, name: str, other: str, rows: Sequence[Row], larger: bool = False
 ) -> list[float]:
@@ -120,13 +129,12 @@ def better(
     of all runs must be above 0, beyond noise. column, larger: as of `relative_gains`. shared: see
     `mean_and_error`.
     """
-    gains_of_cases = []
+    gains_of_cases: list[npt.ArrayLike] = []
     for panel, name, other in product(values_of(rows, "panel"), names, others):
         if name != other:
             of_panel = pick(rows, panel=panel)
             gains_of_cases.append(relative_gains(column, name, other, of_panel, larger))
-    cases = len(gains_of_cases)
-    return every(gained(gains, shared, cases) for gains in gains_of_cases)
+    return every_gain(gains_of_cases, shared)
 
 
 def better_everywhere(

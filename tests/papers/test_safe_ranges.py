@@ -24,7 +24,7 @@ each_pair_of_modes = pytest.mark.parametrize(
 def test_clients_take_the_epsilons_and_the_safe_ranges_of_a_mode_in_turn(epsilon_mode, tau_mode):
     """A safe range is 2 tau wide: tau is its half width."""
     choices = safe_ranges.in_turn(epsilon_mode, tau_mode)
-    of_clients = [choices[client % len(choices)] for client in range(100)]
+    of_clients = [safe_ranges.choice_of(client, choices) for client in range(100)]
     epsilons, taus = np.transpose(of_clients)
     assert epsilons == pytest.approx(np.resize(EPSILONS[epsilon_mode], 100))
     assert 2 * taus == pytest.approx(np.resize(SIZES[tau_mode], 100))

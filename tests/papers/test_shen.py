@@ -12,9 +12,9 @@ from ternhost.planning.statistics import pick
 from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.experiments import figures
-from ternpapers.papers.shen import averaging, means, models
+from ternpapers.papers.shen import averaging, means, models, shares
 from ternpapers.papers.shen.averaging import CHANGES, WEIGHTS, Averaging, accuracies
-from ternpapers.safe_ranges import in_turn
+from ternpapers.safe_ranges import choice_of, in_turn
 
 # Means
 
@@ -22,7 +22,7 @@ from ternpapers.safe_ranges import in_turn
 @pytest.mark.parametrize("mechanism", ["pdpm", "laplace", "duchi"])
 def test_the_exact_error_of_a_mean_is_that_of_simulated_reports(mechanism):
     choices = in_turn("3", "2")
-    of_clients = tuple(choices[client % len(choices)] for client in range(means.CLIENTS))
+    of_clients = tuple(choice_of(client, choices) for client in range(means.CLIENTS))
     taus = np.array([tau for _, tau in of_clients])
     values = means.CENTRE + taus[:, None] * means.records()
 
@@ -210,9 +210,9 @@ def rows_by_share(accuracies_by_share):
     rows = []
     for gamma, accuracy in accuracies_by_share.items():
         row = {"curve": "pdpm", "gamma": gamma}
-        rows.append({"panel": models._BYTES, **row, "run": 0, "value": 1000 * gamma})
+        rows.append({"panel": shares.BYTES, **row, "run": 0, "value": 1000 * gamma})
         for run in range(3):
-            rows.append({"panel": models._AT_THE_END, **row, "run": run, "value": accuracy})
+            rows.append({"panel": shares.AT_THE_END, **row, "run": run, "value": accuracy})
     return rows
 
 

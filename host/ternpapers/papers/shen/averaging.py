@@ -23,19 +23,24 @@ from ternhost.datasets import Dataset, Floats
 from ternpapers import baseline
 from ternpapers.base import load
 from ternpapers.perturbing import MECHANISMS, ranged
-from ternpapers.safe_ranges import Choices
+from ternpapers.safe_ranges import Choices, choice_of
 
 CLIENTS = 100  # of the paper's experiments
 RECORDS = 600  # of each client, as if 60,000 pictures of MNIST were divided among 100
-EPOCHS, BATCH = 5, 20  # of a client's training in a round
+EPOCHS = 5  # of a client's training in a round
+BATCH = 20  # records
 # The paper's learning rate is .01. With it, softmax regression on `digits` comes to an accuracy of
 # .97 without noise, but only to .12 with PDPM in mode 1 of epsilon and of the safe ranges, where
 # guessing has .10. With the next power of ten, it comes to .19.
 RATE = 0.1
 
-WEIGHTS, CHANGES = "weights", "changes"  # what clients report
+# What clients report.
+WEIGHTS = "weights"
+CHANGES = "changes"
 
-_CHOOSING, _DEALING = 2, 3  # distinguish the draws of clients and records from those of noise
+# These distinguish the draws of clients and records from those of noise.
+_CHOOSING = 2
+_DEALING = 3
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def accuracies(source: str, run: Averaging, rounds: int, seed: int) -> list[floa
     for _ in range(rounds):
         clients = choosing.choice(CLIENTS, round(run.gamma * CLIENTS), replace=False)
         trained = train_on_clients(weights, features[clients], labels[clients])
-        choices = tuple(run.choices[client % len(run.choices)] for client in clients)
+        choices = tuple(choice_of(client, run.choices) for client in clients)
         weights = _mean_report(weights, trained, choices, run, noise)
         accuracies_by_round.append(accuracy(data, weights))
     return accuracies_by_round

@@ -12,7 +12,7 @@ In the paper the figure shows PDPM alone. The comparison with Laplace noise and 
 mechanism is our own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
@@ -25,8 +25,9 @@ from ternhost.planning.statistics import grouped, pick
 from ternpapers.base import Options
 from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.laws import variances
-from ternpapers.safe_ranges import EPSILONS, TAKEN, TAUS, Choices
-from ternpapers.verdicts import Verdict, better_everywhere, every
+from ternpapers.papers.shen.modes import EPSILON_CURVES, TAU_CURVES
+from ternpapers.safe_ranges import EPSILONS, TAKEN, TAUS, Choices, choice_of
+from ternpapers.verdicts import Check, Verdict, better_everywhere, every
 
 CLIENTS, RECORDS = 70, 100
 CENTRE = 1.0  # of all safe ranges
@@ -35,8 +36,6 @@ BY_EPSILON, BY_SIZE = "(a) by epsilon", "(b) by the size of the safe range"
 OURS = "ours: other mechanisms"
 _MECHANISMS = "pdpm", "laplace", "duchi"  # the paper's, and two to compare with
 _X, _Y = "epsilon_or_size", "relative_error"  # columns
-_EPSILON_CURVES = {mode: f"epsilon in mode {mode}" for mode in TAKEN}
-_TAU_CURVES = {mode: f"safe ranges in mode {mode}" for mode in TAKEN}
 
 
 def records() -> Floats:
@@ -54,7 +53,7 @@ def relative_error(mechanism: str, choices: Choices) -> float:
     """
     of_clients = []  # the mean variance of a client's reports
     for client in range(CLIENTS):
-        epsilon, tau = choices[client % len(choices)]
+        epsilon, tau = choice_of(client, choices)
         of_clients.append(tau**2 * variances(mechanism, epsilon, records()).mean())
     squared_error = np.mean(of_clients) / (CLIENTS * RECORDS)
     return float(squared_error**0.5) / CENTRE
@@ -77,10 +76,10 @@ class _Point:
 def _points() -> list[_Point]:
     """Return all points of the figure."""
     points = []
-    for (mode, curve), epsilon in product(_TAU_CURVES.items(), EPSILONS):
+    for (mode, curve), epsilon in product(TAU_CURVES.items(), EPSILONS):
         choices = tuple((epsilon, tau) for tau in TAUS[TAKEN[mode]])
         points.append(_Point(BY_EPSILON, curve, epsilon, "pdpm", choices))
-    for (mode, curve), tau in product(_EPSILON_CURVES.items(), TAUS):
+    for (mode, curve), tau in product(EPSILON_CURVES.items(), TAUS):
         choices = tuple((epsilon, tau) for epsilon in EPSILONS[TAKEN[mode]])
         size = 2 * tau
         points.append(_Point(BY_SIZE, curve, size, "pdpm", choices))
@@ -118,18 +117,18 @@ def _steps(panel: str, rows: Sequence[Row]) -> list[float]:
 
 
 def _errors_fall_with_epsilon(rows: Sequence[Row]) -> Verdict:
-    """Test it from each epsilon of a curve to the next."""
+    """Test whether the error is smaller at each epsilon of a curve than at the one before it."""
     return every(step < 0 for step in _steps(BY_EPSILON, rows))
 
 
 def _errors_grow_with_the_range(rows: Sequence[Row]) -> Verdict:
-    """Test it from each size of a curve to the next."""
+    """Test whether the error is larger at each size of a curve than at the one before it."""
     return every(step > 0 for step in _steps(BY_SIZE, rows))
 
 
 def _larger_ranges_have_larger_errors(rows: Sequence[Row]) -> Verdict:
     """Test whether at each epsilon the errors grow from mode to mode of the safe ranges."""
-    least, middle, largest = _TAU_CURVES.values()
+    least, middle, largest = TAU_CURVES.values()
     of_panel = pick(rows, panel=BY_EPSILON)
     return every(
         better_everywhere(_Y, [smaller], [larger], of_panel).holds
@@ -139,11 +138,11 @@ def _larger_ranges_have_larger_errors(rows: Sequence[Row]) -> Verdict:
 
 def _large_epsilons_have_smaller_errors(rows: Sequence[Row]) -> Verdict:
     """Test whether at each size of the range the errors are smaller in mode 3 than in mode 1."""
-    least, _, largest = _EPSILON_CURVES.values()
+    least, _, largest = EPSILON_CURVES.values()
     return better_everywhere(_Y, [largest], [least], pick(rows, panel=BY_SIZE))
 
 
-_STATEMENTS: dict[str, Callable[[Sequence[Row]], Verdict]] = {
+_STATEMENTS: dict[str, Check] = {
     "(a) the error falls as epsilon grows": _errors_fall_with_epsilon,
     "(a) larger safe ranges have larger errors": _larger_ranges_have_larger_errors,
     "(b) the error grows with the safe range": _errors_grow_with_the_range,
