@@ -47,7 +47,9 @@ def test_a_missing_file_says_where_to_get_it(name, tmp_path):
         pytest.param("wisdm-records", b"37,Jogging,1,0,0,0;", id="no user of the study"),
         pytest.param("ipums", b"SEX,MARST\n1,2\n", id="no numeric variable"),
         pytest.param("ipums", b"AGE,SEX\n999,1\n", id="no record with all values stated"),
-        pytest.param("vehicle", b"4 1:0.5\n", id="an unknown class"),
+        pytest.param("vehicle", b"4 100:0.5\n", id="an unknown class"),
+        pytest.param("vehicle", b"", id="no record"),
+        pytest.param("vehicle", b"1 1:nan 100:0.5\n", id="no number"),
         pytest.param("vehicle", b"1 101:0.5\n", id="an unknown feature"),
     ],
 )
@@ -265,6 +267,14 @@ def test_vehicle_6_has_the_last_six_features(folder):
     last_six = tuple(f"sensor{number}" for number in range(95, 101))
     assert data.feature_names == ("constant", *last_six)
     assert data.features[:, -1].tolist() == [ONE, 0, -ONE // 8]
+
+
+def test_vehicle_6_is_no_file_of_six_features_alone(tmp_path):
+    """They would be taken for the first six of 100, and the last six for zeros."""
+    path = tmp_path / "six"
+    path.write_text("1 1:0.5 2:0.1 3:0.2 4:-0.5 5:1 6:-1\n")
+    with pytest.raises(UsageError):
+        datasets.load(f"vehicle-6:{path}")
 
 
 def test_an_arff_file_of_vehicle_is_refused_with_the_format_that_is_read(tmp_path):

@@ -277,6 +277,23 @@ def test_a_data_set_whose_labels_do_not_suit_the_model_is_refused(number, data):
         experiments.figures("zhao")[number].cells(Options(data=data))
 
 
+def test_figure_10_names_the_data_set_of_an_extract_whose_labels_are_numbers(tmp_path):
+    path = tmp_path / "extract.csv"
+    path.write_text("SEX,AGE,INCTOT\n1,30,2000\n2,40,1000\n2,50,4000\n")
+    with pytest.raises(UsageError) as caught:
+        experiments.figures("zhao")["10"].cells(Options(data=f"ipums:{path}"))
+    assert "ipums-regression:" in caught.value.hint
+
+
+@pytest.mark.parametrize(("name", "figure"), [("zhao", "10"), ("hao", "3"), ("erm", None)])
+def test_a_data_set_with_fewer_records_than_folds_is_refused(name, figure, tmp_path):
+    path = tmp_path / "extract.csv"
+    path.write_text("SEX,AGE,INCTOT\n1,30,2000\n2,40,1000\n2,50,4000\n")
+    options = Options(data=f"ipums-regression:{path}", quick=True)
+    with pytest.raises(UsageError):
+        experiments.named(name, figure).cells(options)
+
+
 def test_the_svm_of_figure_9_has_all_100_features_of_vehicle_and_two_classes(tmp_path):
     """The rows of the data set are three kinds of vehicles, in libsvm format."""
     path = tmp_path / "vehicle"

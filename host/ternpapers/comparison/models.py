@@ -23,7 +23,7 @@ from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
 from ternhost.planning.cells import Cell, Row
 from ternpapers import baseline
-from ternpapers.base import Options, load
+from ternpapers.base import Options, load, require_records
 from ternpapers.comparison.contest import EPSILON, OUTPUTS, Case, Contest, cases, compared
 from ternpapers.comparison.reports import TUPLES, of_a_number
 from ternpapers.experiments import erm
@@ -65,6 +65,16 @@ class Learning:
     def title(self) -> str:
         """The model in words."""
         return _TITLES[self.model]
+
+    @property
+    def hint(self) -> str:
+        """What to do if the labels of a data set do not suit the model."""
+        if self.model == _LINEAR:
+            return (
+                "name a --data whose labels are numbers; of an extract of IPUMS: "
+                "ipums-regression:FILE.csv"
+            )
+        return "name a --data whose labels are two classes"
 
     def suits(self, source: str) -> bool:
         """Return whether the labels of a data set are those that the model predicts.
@@ -200,13 +210,13 @@ def _by_outputs(sources: Sequence[str], mechanisms: Sequence[str], epsilon: floa
 def _cells_of_sets(learning: Learning, contest: Contest, options: Options) -> list[Cell]:
     """Return the cells of a figure with a panel for each data set.
 
-    Raises UsageError if the labels of a data set do not suit the model.
+    Raises UsageError if the labels of a data set do not suit the model, or it has too few records.
     """
     contest = contest.on(options)
     for source in contest.sources:
         if not learning.suits(source):
             text = f"the labels of {source} do not suit a {learning.model} model"
-            raise UsageError(text, hint="name another --data")
+            raise UsageError(text, hint=learning.hint)
     cells = []
     for source in contest.sources:
         one_source = replace(contest, sources=(source,))
@@ -224,7 +234,7 @@ def _cells_of_models(contests: Mapping[Learning, Contest], options: Options) -> 
     """Return the cells of a figure with a panel for each model.
 
     contests: what is compared, by the model. They have models of classes and of numbers, so that
-    each data set has labels for one of them.
+    each data set has labels for one of them. Raises UsageError if one has too few records.
     """
     cells = []
     for learning, contest in contests.items():
@@ -246,7 +256,8 @@ def _cells(
 ) -> list[Cell]:
     """Return the cells of a panel: ten runs of a curve in each.
 
-    panel, column: as of `Trial`. contest: with one source.
+    panel, column: as of `Trial`. contest: with one source. Raises UsageError if it has too few
+    records.
     """
     points = cases(contest, options)
     trials = []
@@ -264,6 +275,7 @@ def _cells(
             trials.append(replace(trial, is_rounded=False))
 
     (source,) = contest.sources
+    require_records(load(source), erm.FOLDS)
     reports = _number_of_reports(source, options)
     runs = options.runs_or(default=_RUNS, quick=_QUICK_RUNS, paper=5 * erm.FOLDS)
     cells = []

@@ -44,14 +44,22 @@ def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
         dataset = f"vehicle-{last}"
     file = find_file(dataset, path, FILES, SOURCE)
     try:
-        matrix, classes = load_svmlight_file(str(file), n_features=_FEATURES, zero_based=False)
+        matrix, classes = load_svmlight_file(str(file), zero_based=False)
     except (ValueError, OSError, EOFError) as error:
         text = f"not in libsvm format with {_FEATURES} features ({error})"
         raise bad_file(file, text, SOURCE) from error
     features = matrix.toarray()
-    if not len(features) or not np.isin(classes, [1, 2, 3]).all():
+    if not len(features):
+        raise bad_file(file, "it has no records", SOURCE)
+    if features.shape[1] != _FEATURES:
+        # A file of the last six features alone, too, would be read as one whose other 94 are 0.
+        text = f"its records have {features.shape[1]} features, not {_FEATURES}"
+        raise bad_file(file, text, SOURCE)
+    if not np.isin(classes, [1, 2, 3]).all():
         raise bad_file(file, "the classes must be 1, 2 and 3", SOURCE)
-    if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
+    if not np.isfinite(features).all():
+        raise bad_file(file, "it has a feature that is not a number", SOURCE)
+    if np.abs(features).max() > 1 + _SLACK:
         raise bad_file(file, "features outside [-1, 1], so this is not the scaled file", SOURCE)
     names = [f"sensor{number}" for number in range(1, _FEATURES + 1)]
     kept_features = to_fixed(features[:, -last:])

@@ -37,7 +37,16 @@ from ternhost.planning.statistics import (
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
-from ternpapers.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
+from ternpapers.base import (
+    BUNDLED,
+    CLIENTS,
+    SMALL,
+    Contender,
+    Options,
+    Outcome,
+    load,
+    require_records,
+)
 
 _COMPARED = (
     "laplace",
@@ -121,7 +130,10 @@ def reports_of(dataset: Dataset, quick: bool) -> int:
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return the cells of each data set, also of those whose files are on this machine."""
+    """Return the cells of each data set, also of those whose files are on this machine.
+
+    Raises UsageError for a data set that cannot be loaded, or has too few records.
+    """
     sets = {name: load(name) for name in options.sets(*BUNDLED)}
     if options.data is None:
         for name in _FILES:
@@ -129,6 +141,7 @@ def cells(options: Options) -> list[Cell]:
                 sets[name] = load(name)
     cells = []
     for name, dataset in sets.items():
+        require_records(dataset, FOLDS)
         cells += _cells(name, dataset, options)
     return cells
 

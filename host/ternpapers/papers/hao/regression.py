@@ -30,7 +30,7 @@ from ternhost.privacy import certify
 from ternhost.privacy.base import MICRO
 from ternpapers import baseline
 from ternpapers import levels as system
-from ternpapers.base import CLIENTS, SMALL, Options, load
+from ternpapers.base import CLIENTS, SMALL, Options, load, require_records
 from ternpapers.datasets import ipums, one_column_each
 from ternpapers.figure import NON_PRIVATE, RUNS, Axis, Figure
 from ternpapers.hiera import HierA
@@ -322,7 +322,7 @@ def _cells(options: Options) -> list[Cell]:
         units = UNITS[1::2]
     cells = []
     for name in names:
-        dataset_of(name)  # raises if it cannot be loaded
+        require_records(dataset_of(name), FOLDS)
         runs = Runs(name, folds, options.seed, most)
         common = {"runs": runs}
         cells += Cell.for_each_combination(
