@@ -12,6 +12,7 @@ from ternhost.planning.statistics import pick
 from ternpapers import experiments
 from ternpapers.base import Options
 from ternpapers.experiments import figures
+from ternpapers.figure import NON_PRIVATE
 from ternpapers.papers.shen import averaging, means, models, shares
 from ternpapers.papers.shen.averaging import CHANGES, WEIGHTS, Averaging, accuracies
 from ternpapers.safe_ranges import choice_of, in_turn
@@ -203,6 +204,33 @@ def test_larger_epsilons_and_smaller_ranges_are_told_apart(
 ):
     verdicts = figures("shen")["5"].verdicts(rows_by_round(accuracy_of))
     assert [verdict.holds for verdict in verdicts.values()][:2] == [epsilons_matter, ranges_matter]
+
+
+@pytest.mark.parametrize(("behind", "is_near"), [(0.01, True), (0.03, False)])
+def test_mode_2_of_epsilon_is_near_mode_3_if_it_is_so_with_the_least_favourable_ranges(
+    behind, is_near
+):
+    shortfalls = {(2, 2): 0.005, (2, 3): behind}
+    rows = rows_by_round(lambda epsilon, tau: 0.9 - shortfalls.get((epsilon, tau), 0.0))
+    _, _, is_near_here, *_ = figures("shen")["5"].verdicts(rows).values()
+    assert is_near_here.holds is is_near
+
+
+def rows_of_methods(accuracy_of_method):
+    """Rows of Fig. 6 in three runs of one round."""
+    rows = []
+    for curve, accuracy in accuracy_of_method.items():
+        for run in range(3):
+            row = {"panel": models._OTHERS, "curve": curve, "run": run, "round": 1}
+            rows.append({**row, "accuracy": accuracy + run / 1e6})
+    return rows
+
+
+@pytest.mark.parametrize(("accuracy_of_laplace", "is_best"), [(0.8, True), (0.96, False)])
+def test_fedavg_must_be_better_than_both_methods_with_privacy(accuracy_of_laplace, is_best):
+    of_methods = {"PLDP-FL": 0.9, "PLU-FedOA": accuracy_of_laplace, NON_PRIVATE: 0.95}
+    _, _, is_best_here, *_ = figures("shen")["6"].verdicts(rows_of_methods(of_methods)).values()
+    assert is_best_here.holds is is_best
 
 
 def rows_by_share(accuracies_by_share):
