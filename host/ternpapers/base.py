@@ -14,7 +14,6 @@ from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.planning.cells import Row, finite
 from ternhost.privacy import mechanisms
-from ternhost.text import counted
 from ternpapers import mechanisms as papers
 
 if TYPE_CHECKING:
@@ -240,14 +239,6 @@ def load(name: str, classes: bool = False) -> datasets.Dataset:
     classes: whether labels are the numbers of the classes, from 0.
     """
     return datasets.load(name, classes=classes)
-
-
-def require_records(dataset: datasets.Dataset, folds: int) -> None:
-    """Raise UsageError if a data set has too few records for so many folds, each held out once."""
-    if dataset.size < folds:
-        records = counted(dataset.size, "record")
-        text = f"{dataset.name} has {records}, too few for a cross-validation of {folds} folds"
-        raise UsageError(text, hint="name another --data")
 
 
 def two_classes(name: str) -> datasets.Dataset:

@@ -62,8 +62,7 @@ def train(
     clients. perturb: returns the mechanism at the epsilon of a coordinate. seed: that of all draws.
     """
     rng = generator(seed)
-    # k: the number of coordinates that a client reports.
-    k = coordinates_by_rule("paper", round(run.epsilon * MICRO), dataset.dimension)
+    k = numbers_in_report(run.epsilon, dataset.dimension)
     perturb_coordinates = perturb(run.epsilon / k)
 
     def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -73,6 +72,14 @@ def train(
         return mean_of(coordinates, reports, x.shape)
 
     return descend(run, dataset, mean_gradient, rng)
+
+
+def numbers_in_report(epsilon: float, d: int) -> int:
+    """Return k, how many of d numbers a client reports at epsilon / k each, by the papers' rule.
+
+    Source: Wang et al., ICDE 2019, equation 12, and Zhao et al., equation 36.
+    """
+    return coordinates_by_rule("paper", round(epsilon * MICRO), d)
 
 
 def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:

@@ -11,12 +11,11 @@ from tern.fixed import ONE
 from ternhost.datasets import Table, held_out
 from ternhost.errors import UsageError
 from ternhost.privacy import certify
-from ternpapers import baseline
-from ternpapers import levels as hiera
+from ternpapers import baseline, levels
 from ternpapers.base import Options
 from ternpapers.datasets import one_column_each
 from ternpapers.mechanisms import lhp
-from ternpapers.papers.hao import FIGURES, budgets, means, regression
+from ternpapers.papers.hao import FIGURES, budgets, means, noise, records, regression
 from ternpapers.perturbing import MECHANISMS
 
 PAPERS_SHAPES = ("uniform", "Gaussian(0.3, 0.2)", "exponential(0.3)")
@@ -128,10 +127,10 @@ def test_the_exact_variance_of_a_mean_is_that_of_simulated_reports(mechanism, ep
 
 
 def test_the_exact_variance_of_a_mean_with_graded_laplace_noise_is_that_of_simulated_reports():
-    card, runs = budgets.levels(0.5), 100_000
+    card, runs = budgets.card_of(0.5), 100_000
     values = np.array([-16_000, -9000, 0, 5000, ONE], np.int16)
     x = np.tile(values / ONE, (runs, 1))
-    reports = regression.graded_laplace(card, x, x, baseline.generator(3))
+    reports = noise.graded_laplace(card, x, x, baseline.generator(3))
     exact = means.graded_laplace_variance(card, values)
     assert reports.mean(axis=1).var() == pytest.approx(exact, rel=0.03)
 
@@ -175,21 +174,21 @@ def test_taking_the_level_of_another_number_costs_more(unit, cost):
     The true privacy loss is then larger than for one number. By brute force: for each report
     (level and sign), the most and the least likely pair of numbers.
     """
-    levels = budgets.levels(unit)
-    assert lhp.budgets_of(levels) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
+    card = budgets.card_of(unit)
+    assert lhp.budgets_of(card) == tuple(round(budget * unit * 1e6) for budget in (1, 2, 3, 4, 5))
     values = (-ONE, -5000, 0, 77, ONE)
 
     largest = Fraction(0)  # ratio of probabilities
-    for (reported, card), sign in product(enumerate(levels.body.value_cards), (0, 1)):
+    for (reported, value_card), sign in product(enumerate(card.body.value_cards), (0, 1)):
         likely = []
-        for (level, level_card), value in product(enumerate(levels.body.level_cards), values):
+        for (level, level_card), value in product(enumerate(card.body.level_cards), values):
             of_level = certify.at_knot(level_card, level)[reported]
-            likely.append(of_level * certify.distribution(card, value)[sign])
+            likely.append(of_level * certify.distribution(value_card, value)[sign])
         largest = max(largest, Fraction(max(likely)) / Fraction(min(likely)))
-    loss = budgets.loss_by_attribute(levels)
+    loss = budgets.loss_by_attribute(card)
     assert loss == pytest.approx(math.log(largest))
     assert f"{loss:.3g}" == cost
-    assert loss > levels.epsilon / 1e6  # the loss for one number
+    assert loss > card.epsilon / 1e6  # the loss for one number
 
 
 # Fig. 3
@@ -199,12 +198,12 @@ def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_for_a_low_
     """Hao et al. choose the noise level of a value by another attribute, of which low ones get the
     largest budget. For two attributes, the mean of the estimates is still the value, 0.3.
     """
-    levels, clients = budgets.levels(0.5), 200_000
+    card, clients = budgets.card_of(0.5), 200_000
     values = np.full(clients, 0.3)
     spreads = []
     for attribute in (-0.9, 0.9):
-        estimates = regression.by_attribute(
-            levels, values, np.full(clients, attribute), baseline.generator(6)
+        estimates = noise.by_attribute(
+            card, values, np.full(clients, attribute), baseline.generator(6)
         )
         assert abs(estimates.mean() - 0.3) < 5 * estimates.std() / clients**0.5
         spreads.append(estimates.std())
@@ -213,11 +212,11 @@ def test_reports_by_the_attribute_s_level_are_unbiased_and_less_noisy_for_a_low_
 
 def test_reports_in_training_have_the_variance_of_hiera_at_mu_2():
     """If a value is its own attribute, training and means have the same reports."""
-    levels, clients = budgets.levels(1.0), 400_000
+    card, clients = budgets.card_of(1.0), 400_000
     values = np.full(clients, 5000, np.int16)
     x = values / ONE
-    estimates = regression.by_attribute(levels, x, x, baseline.generator(2))
-    exact = float(hiera.variance(levels, values, mu=2)) * clients
+    estimates = noise.by_attribute(card, x, x, baseline.generator(2))
+    exact = float(levels.variance(card, values, mu=2)) * clients
     assert estimates.var() == pytest.approx(exact, rel=0.01)
 
 
@@ -229,7 +228,7 @@ def test_a_mean_gradient_is_that_of_the_squared_error_with_clipped_components():
     slopes = 2 * (x @ weights - y)
     expected = np.clip(slopes[:, None] * x, -1, 1).mean(axis=0)
 
-    exact_reports = regression.mean_gradient(lambda values, *_: values, baseline.generator(1))
+    exact_reports = noise.mean_gradient(lambda values, *_: values, baseline.generator(1))
     estimated = exact_reports(records, np.repeat(y, copies), weights)
     assert estimated == pytest.approx(expected, abs=0.01)
     assert np.abs(slopes).max() > 1, "some components are clipped"
@@ -243,8 +242,8 @@ def test_models_of_figure_3_are_trained_with_the_paper_s_lambda_and_a_rate_that_
         return np.zeros(data.dimension)
 
     monkeypatch.setattr(baseline, "descend", recorded)
-    runs = regression.Runs("synthetic-linear", folds=1, seed=1, most=20_000)
-    regression.trained(1.0, regression.HIERA, runs)
+    runs = records.Runs("synthetic-linear", folds=1, seed=1, most=20_000)
+    regression.trained(1.0, budgets.HIERA, runs)
     (training,) = trainings
     assert (training.model, training.decays, training.regularisation) == ("linear", True, 1e-4)
 
@@ -255,12 +254,12 @@ def test_a_group_has_the_size_that_the_paper_names():
 
 
 def test_five_folds_hold_out_each_record_once():
-    held = sum(regression.fold("diabetes", index, seed=1).held_out for index in range(5))
+    held = sum(records.fold("diabetes", index, seed=1).held_out for index in range(5))
     assert held.tolist() == [1] * 442
 
 
 def test_a_further_five_folds_divide_the_records_anew():
-    first, sixth = (regression.fold("diabetes", index, seed=1).held_out for index in (0, 5))
+    first, sixth = (records.fold("diabetes", index, seed=1).held_out for index in (0, 5))
     assert first.sum() == sixth.sum()
     assert (first != sixth).any()
 
@@ -291,7 +290,7 @@ def test_a_table_has_a_column_for_each_category_and_one_for_ordered_ones():
 def test_the_income_of_an_extract_is_predicted_from_k_columns_for_k_categories(tmp_path):
     path = tmp_path / "extract.csv"
     path.write_text("AGE,SEX,EDATTAIN,INCTOT\n50,1,1,100\n25,2,4,7000\n75,2,3,0\n")
-    data = regression.dataset_of(f"ipums:{path}")
+    data = records.dataset_of(f"ipums:{path}")
     assert data.feature_names == ("constant", "AGE", "SEX=1", "SEX=2", "EDATTAIN")
     assert data.features[:, -1].tolist() == [-ONE, ONE, 0], "consecutive numbers"
 
@@ -300,10 +299,10 @@ def errors_of(**errors):
     """Rows of three runs of each curve, whose squared error is this, almost without noise."""
     rows = []
     for curve, error in errors.items():
-        for run, noise in enumerate((0, 1e-6, 2e-6)):
+        for run, deviation in enumerate((0, 1e-6, 2e-6)):
             row = {"panel": "one", "unit": 1, "run": run}
             name = CURVES[curve]
-            rows.append({**row, "curve": name, "squared_error": error + noise * len(curve)})
+            rows.append({**row, "curve": name, "squared_error": error + deviation * len(curve)})
     return rows
 
 

@@ -10,9 +10,8 @@ from scipy.stats import binom
 
 from ternhost.datasets import Floats, Indices
 from ternhost.errors import UsageError
-from ternhost.learn.designs import coordinates_by_rule
 from ternhost.planning.cells import Cell, Row
-from ternhost.privacy.base import MICRO
+from ternpapers import baseline
 from ternpapers.base import Options
 from ternpapers.comparison.contest import Case, Contest, compared, every_case
 from ternpapers.comparison.means import ERROR, clients_of, mean_rows, sizes, table_with_numbers
@@ -82,7 +81,7 @@ def _frequency_rows(case: Case, way: str) -> list[Row]:
     d = numbers + categories
     k = d
     if way == SAMPLED:
-        k = coordinates_by_rule("paper", round(case.epsilon * MICRO), d)
+        k = baseline.numbers_in_report(case.epsilon, d)
 
     assert table.codes is not None
     errors = []

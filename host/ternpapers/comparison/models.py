@@ -23,9 +23,10 @@ from ternhost.learn.parameters import MODELS
 from ternhost.learn.training import TrainingPlan
 from ternhost.planning.cells import Cell, Row
 from ternpapers import baseline
-from ternpapers.base import Options, load, require_records
+from ternpapers.base import Options, load
 from ternpapers.comparison.contest import EPSILON, OUTPUTS, Case, Contest, cases, compared
 from ternpapers.comparison.reports import TUPLES, of_a_number
+from ternpapers.cross_validation import require_records
 from ternpapers.experiments import erm
 from ternpapers.figure import NON_PRIVATE, RUNS, UNROUNDED, Axis, Figure
 from ternpapers.perturbing import WINDOWED

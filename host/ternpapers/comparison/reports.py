@@ -5,8 +5,6 @@ from functools import partial
 import numpy as np
 
 from ternhost.datasets import Floats
-from ternhost.learn.designs import coordinates_by_rule
-from ternhost.privacy.base import MICRO
 from ternpapers import baseline, laws
 from ternpapers.perturbing import (
     MECHANISMS,
@@ -26,7 +24,7 @@ def _numbers_in_report(name: str, epsilon: float, d: int) -> int:
     """Return k: how many of d numbers a client reports by a mechanism, each at epsilon / k."""
     if name in _SPLIT:
         return d
-    return coordinates_by_rule("paper", round(epsilon * MICRO), d)
+    return baseline.numbers_in_report(epsilon, d)
 
 
 def of_a_number(

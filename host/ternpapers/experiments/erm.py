@@ -37,16 +37,8 @@ from ternhost.planning.statistics import (
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
-from ternpapers.base import (
-    BUNDLED,
-    CLIENTS,
-    SMALL,
-    Contender,
-    Options,
-    Outcome,
-    load,
-    require_records,
-)
+from ternpapers.base import BUNDLED, CLIENTS, SMALL, Contender, Options, Outcome, load
+from ternpapers.cross_validation import require_records, shared_part, with_fold_held_out
 
 _COMPARED = (
     "laplace",
@@ -66,7 +58,7 @@ _TERN = "tern"
 _LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
 FOLDS = 10
 _MOST = 90_000  # the most reports of a run
-_SHARED = 1 / (FOLDS - 1)  # held-out records over training records
+_SHARED = shared_part(FOLDS)
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
 # Used if the publishers' files are on this machine.
@@ -106,13 +98,7 @@ def fold(name: str, index: int, seed: int) -> Dataset:
     index: 0 to 9 for ten random folds, 10 to 19 for ten others, and so on. seed: that of the random
     division into folds.
     """
-    dataset = load(name)
-    division, part = divmod(index, FOLDS)
-    rng = np.random.default_rng([seed, division])
-    order = rng.permutation(len(dataset.labels))
-    held_out = np.zeros(len(order), bool)
-    held_out[order[part::FOLDS]] = True
-    return dataset.divided(held_out)
+    return with_fold_held_out(load(name), index, FOLDS, seed)
 
 
 def reports_of(dataset: Dataset, quick: bool) -> int:

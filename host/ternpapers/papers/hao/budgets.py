@@ -18,18 +18,19 @@ BUDGETS = (5, 4, 3, 2, 1)  # of the levels in units, from the lowest range of va
 UNITS = (0.1, 0.2, 0.5, 1.0)
 MU = 2  # how often a report counts in the paper's comparisons
 
-HIERA, LAPLACE = f"HierA (mu = {MU})", "graded Laplace"
-_LEAST, _TRUE = "at the least budget", "at HierA's true epsilon"
-_MECHANISMS = {"PM": "pm", "Harmony": "duchi"}  # Harmony is Duchi's mechanism for one value
-# Mechanisms without levels, in the paper's comparison and in ours: their names in perturbing.py.
-LEAST_RIVALS = {f"{label} {_LEAST}": name for label, name in _MECHANISMS.items()}
-TRUE_RIVALS = {f"{label} {_TRUE}": name for label, name in _MECHANISMS.items()}
+# Curves.
+HIERA = f"HierA (mu = {MU})"
+LAPLACE = "graded Laplace"
+# Those of mechanisms without levels, in the paper's comparison and in ours, with the names of the
+# mechanisms in perturbing.py. Harmony is Duchi's mechanism for one value.
+LEAST_RIVALS = {"PM at the least budget": "pm", "Harmony at the least budget": "duchi"}
+TRUE_RIVALS = {"PM at HierA's true epsilon": "pm", "Harmony at HierA's true epsilon": "duchi"}
 
 OF_UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
 
 
-def levels(unit: float) -> Card:
-    """Return the card of the paper's five levels, with budgets of 5 to 1 times this unit.
+def card_of(unit: float) -> Card:
+    """Return the card of the paper's five levels, with budgets of 5 to 1 times this unit of epsilon.
 
     The card is the table from which devices draw a report.
     """
@@ -48,14 +49,20 @@ def rivals(unit: float, cost: float) -> dict[str, tuple[str, float]]:
 
 
 def level_of(card: Card, x: Floats) -> Indices:
-    """Return the level of each number: how many bounds it is below, from the top range down."""
+    """Return the level of each number: how many bounds it is below, from the top range down.
+
+    x: numbers in [-1, 1]. The levels have the same shape.
+    """
     bounds = np.array(certify.hierarchy(card).bounds)
     is_below = x[..., None] * ONE < bounds  # the shape of x, then bounds
     return np.asarray(is_below.sum(axis=-1))
 
 
 def laplace_scales(card: Card, x: Floats) -> Floats:
-    """Return the scale of graded Laplace noise for each number: 2 over the budget of its range."""
+    """Return the scale of graded Laplace noise for each number: 2 over the budget of its range.
+
+    x: numbers in [-1, 1]. The scales have the same shape.
+    """
     budgets = np.array(lhp.budgets_of(card))[level_of(card, x)]
     return np.asarray(2 * MICRO / budgets)
 
@@ -88,10 +95,10 @@ def costs() -> list[Row]:
     """Return the epsilon of a report at each unit: of its parts, and in all."""
     rows: list[Row] = []
     for unit in UNITS:
-        card = levels(unit)
+        card = card_of(unit)
+        largest_budget = max(lhp.budgets_of(card)) / MICRO
         epsilons = {
-            "of the level or the sign alone, as the paper states": max(lhp.budgets_of(card))
-            / MICRO,
+            "of the level or the sign alone, as the paper states": largest_budget,
             "of level and sign of one number": card.epsilon / MICRO,
             "of an attribute's level and its gradient's sign": loss_by_attribute(card),
         }

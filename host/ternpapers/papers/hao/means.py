@@ -18,8 +18,7 @@ from ternhost.datasets import Fixed, synthetic
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
 from ternhost.privacy.base import MICRO
-from ternpapers import laws
-from ternpapers import levels as system
+from ternpapers import laws, levels
 from ternpapers.base import Options
 from ternpapers.comparison.means import table_with_numbers
 from ternpapers.datasets import ipums
@@ -32,8 +31,8 @@ from ternpapers.papers.hao.budgets import (
     MU,
     OF_UNIT,
     UNITS,
+    card_of,
     laplace_scales,
-    levels,
     rivals,
 )
 from ternpapers.verdicts import Verdict, better_everywhere, by_curve, every
@@ -120,11 +119,11 @@ def reused(unit: float, source: str, seed: int) -> list[Row]:
     mu: how often each report is used, converted to more private levels. unit, source: the unit of
     the budgets, and whose values are reported.
     """
-    card = levels(unit)
+    card = card_of(unit)
     panel, values = values_of_source(source, seed)
     errors = {}
     for mu in _MUS:
-        errors[mu] = float(system.variance(card, values, mu)) ** 0.5
+        errors[mu] = float(levels.variance(card, values, mu)) ** 0.5
     common = {"panel": panel, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
     rows: list[Row] = []
     for mu, error in errors.items():
@@ -153,7 +152,7 @@ def compared(unit: float, source: str, seed: int) -> list[Row]:
 
     unit, source: the unit of the budgets, and whose values are reported.
     """
-    card = levels(unit)
+    card = card_of(unit)
     panel, values = values_of_source(source, seed)
     common = {"panel": panel, "unit": unit, "run": 0}
     rows: list[Row] = []
@@ -163,7 +162,7 @@ def compared(unit: float, source: str, seed: int) -> list[Row]:
         rows.append({**common, "curve": curve, "epsilon": epsilon, "error": variance**0.5})
 
     cost = card.epsilon / MICRO
-    add_row(HIERA, cost, float(system.variance(card, values, MU)))
+    add_row(HIERA, cost, float(levels.variance(card, values, MU)))
     add_row(LAPLACE, None, graded_laplace_variance(card, values))
     for curve, (mechanism, epsilon) in rivals(unit, cost).items():
         add_row(curve, epsilon, variance_of_mean(mechanism, epsilon, values))
@@ -183,28 +182,34 @@ def variance_of_mean(mechanism: str, epsilon: float, values: Fixed) -> float:
     return float(variances.sum()) / len(values) ** 2
 
 
-def _in_paper(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the paper's distributions, or all rows if none are drawn."""
-    return [row for row in rows if row["panel"] in _OF_PAPER] or list(rows)
+def _of_paper(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the paper's distributions, or all rows if there are none of these."""
+    rows_of_paper = [row for row in rows if row["panel"] in _OF_PAPER]
+    if not rows_of_paper:
+        return list(rows)
+    return rows_of_paper
 
 
 def _with_place(verdict: Verdict, rows: Sequence[Row]) -> Verdict:
-    """Return a verdict on the rows `_in_paper`, which says so if there are other rows."""
-    if len(_in_paper(rows)) == len(rows):
+    """Return a verdict on the rows `_of_paper` with a detail that says so, if there are others."""
+    if len(_of_paper(rows)) == len(rows):
         return verdict
-    parts = (verdict.detail, "on the distributions that the paper draws")
-    return Verdict(verdict.holds, " ".join(part for part in parts if part))
+    place = "on the distributions that the paper draws"
+    if verdict.detail:
+        place = f"{verdict.detail} {place}"
+    return Verdict(verdict.holds, place)
 
 
 def _beats_graded_laplace(rows: Sequence[Row]) -> Verdict:
     """Test whether HierA beats graded Laplace on the paper's distributions."""
-    verdict = better_everywhere("error", (HIERA,), (LAPLACE,), _in_paper(rows))
+    verdict = better_everywhere("error", (HIERA,), (LAPLACE,), _of_paper(rows))
     return _with_place(verdict, rows)
 
 
-def _beats_it_elsewhere(rows: Sequence[Row]) -> Verdict:
+def _beats_graded_laplace_elsewhere(rows: Sequence[Row]) -> Verdict:
     """Test whether HierA beats graded Laplace on values that the paper does not draw."""
-    others = [row for row in rows if row not in _in_paper(rows)]
+    panels_of_paper = values_of(_of_paper(rows), "panel")
+    others = [row for row in rows if row["panel"] not in panels_of_paper]
     if not others:
         return Verdict(None, "only one kind of values is drawn")
     return better_everywhere("error", (HIERA,), (LAPLACE,), others)
@@ -216,10 +221,10 @@ def _gains_more_at_small_epsilon(rows: Sequence[Row]) -> Verdict:
     A case is a method on one of the paper's distributions: the error over that of HierA is larger
     at the least unit than at the largest one.
     """
-    of_paper = _in_paper(rows)
+    rows_of_paper = _of_paper(rows)
     cases = []
-    for panel in values_of(of_paper, "panel"):
-        curves = by_curve(pick(of_paper, panel=panel), "error")  # by unit, in rising order
+    for panel in values_of(rows_of_paper, "panel"):
+        curves = by_curve(pick(rows_of_paper, panel=panel), "error")  # by unit, in rising order
         for method in (LAPLACE, *LEAST_RIVALS):
             ratios = curves[method] / curves[HIERA]
             cases.append(bool(ratios[0] > ratios[-1]))
@@ -249,7 +254,7 @@ COMPARED = Figure(
             better_everywhere, "error", (HIERA,), tuple(LEAST_RIVALS)
         ),
         "HierA beats graded Laplace": _beats_graded_laplace,
-        "HierA beats graded Laplace on other values, too": _beats_it_elsewhere,
+        "HierA beats graded Laplace on other values, too": _beats_graded_laplace_elsewhere,
         "HierA's advantage is larger if the budgets are small": _gains_more_at_small_epsilon,
     },
     columns=3,
