@@ -14,7 +14,7 @@ from ternpapers import experiments, orders
 from ternpapers.base import Options
 from ternpapers.formula import worst_variance
 from ternpapers.mechanisms import pm
-from ternpapers.verdicts import Verdict
+from ternpapers.verdicts import Verdict, by_curve
 
 
 def rows_of(number):
@@ -44,6 +44,21 @@ def test_all_but_three_statements_about_the_variances_of_one_number_hold():
     # Three-Outputs loses its advantage at 3.27: the paper rounds down, and at 3.2 it still has it.
     late = verdicts["Three-Outputs is not better than PM from epsilon 3.2 on"]
     assert late.detail == "in 48 of 49 cases"
+
+
+def test_three_outputs_is_better_than_all_existing_mechanisms_from_1_7_to_2_7_alone():
+    variances = by_curve(rows_of("1"), "variance")
+    existing = np.minimum.reduce([variances[name] for name in ("laplace", "duchi", "pm", "hm")])
+    epsilons = np.arange(4, 81) / 10
+    is_better = variances["three-outputs"] < existing * (1 - 1e-9)
+    assert epsilons[is_better].tolist() == [tenth / 10 for tenth in range(17, 28)]
+
+
+def test_hm_has_a_variance_up_to_3_9_percent_smaller_than_three_outputs_below_1_6():
+    epsilons = np.linspace(0.609, 1.6, 500).tolist()
+    ratios = [worst_variance("three-outputs")(x) / worst_variance("hm")(x) for x in epsilons]
+    assert min(ratios) > 1 - 1e-9
+    assert max(ratios) == pytest.approx(1.039, abs=5e-4)
 
 
 def test_pm_sub_and_three_outputs_are_equally_good_where_their_formulas_are():

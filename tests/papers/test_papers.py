@@ -203,7 +203,7 @@ DECIMALS = {
         means.SHAPES["Gaussian(0.3, 0.2)"]["deviation"],
         means.SHAPES["exponential(0.3)"]["mean"],
     ],
-    ("shen", "modes"): lambda: [
+    ("shen", "values of the modes"): lambda: [
         min(safe_ranges.EPSILONS),
         2 * min(safe_ranges.TAUS),
         min(safe_ranges.TAUS),
