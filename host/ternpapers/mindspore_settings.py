@@ -13,7 +13,7 @@ the option `epsilon` of tern, is twice laplace_eval_eps.
 """
 
 import math
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ternhost.errors import UsageError
@@ -33,8 +33,15 @@ SCORES = {
 
 
 def true_epsilon(laplace_eval_eps: str | float) -> str:
-    """Return the epsilon of a report at a setting of MindSpore's, as an option of tern."""
-    return f"{(2 * Decimal(str(laplace_eval_eps))).normalize():f}"
+    """Return the epsilon of a report at a setting of MindSpore's, as an option of tern.
+
+    Raises UsageError if the setting is not a number.
+    """
+    try:
+        setting = Decimal(str(laplace_eval_eps))
+    except InvalidOperation as error:
+        raise UsageError(f"laplace_eval_eps must be a number, not {laplace_eval_eps!r}") from error
+    return f"{(2 * setting).normalize():f}"
 
 
 def setting_for(noise: float, probability: float) -> float:
@@ -55,7 +62,8 @@ def options(
 ) -> dict[str, Any]:
     """Return the options of tern's protected inference for these settings of MindSpore's.
 
-    Raises UsageError for a name that MindSpore does not have.
+    Raises UsageError for a name that MindSpore does not have, and for an epsilon that is not a
+    number.
     """
     if eval_type not in SCORES:
         raise UsageError(f"there is no eval_type {eval_type!r}", f"one of: {', '.join(SCORES)}")

@@ -12,6 +12,8 @@ report costs d times as much, as `tern` counts it: for the 28 weights of `flight
 import math
 from decimal import Decimal
 
+from ternhost.errors import UsageError
+
 Choices = tuple[tuple[float, float], ...]
 """Pairs of an epsilon of a weight and a tau. The clients take the pairs in turn, see `choice_of`."""
 
@@ -27,8 +29,11 @@ def in_turn(epsilon_mode: str, tau_mode: str) -> Choices:
     The clients take the values of each mode one after the other, as the paper lists them, and begin
     again at the end. So in mode 2 of both, the least epsilon always comes with the least tau.
 
-    epsilon_mode, tau_mode: "1" to "3".
+    epsilon_mode, tau_mode: "1" to "3". Raises UsageError for any other mode.
     """
+    for mode in (epsilon_mode, tau_mode):
+        if mode not in TAKEN:
+            raise UsageError(f"there is no mode {mode!r}", f"one of: {', '.join(map(repr, TAKEN))}")
     epsilons, taus = EPSILONS[TAKEN[epsilon_mode]], TAUS[TAKEN[tau_mode]]
     pairs = []
     for client in range(math.lcm(len(epsilons), len(taus))):  # then they begin again
@@ -47,7 +52,8 @@ def epsilons(epsilon_mode: str, tau_mode: str, weights: int) -> str:
     A report must have all weights: `k` is their number. Each pair of an epsilon and a tau that the
     clients take is a class, and all classes are equally large.
 
-    epsilon_mode, tau_mode: "1" to "3". weights: those of the model.
+    epsilon_mode, tau_mode: "1" to "3". weights: how many the model has. Raises UsageError for any
+    other mode.
     """
     pairs = in_turn(epsilon_mode, tau_mode)
     share = 1 / len(pairs)

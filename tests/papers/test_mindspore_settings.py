@@ -38,8 +38,11 @@ def test_without_encryption_there_is_no_noise():
     assert Options(**options) == Options(no_noise=True, clients=30, score="none")
 
 
-@pytest.mark.parametrize("wrong", [{"eval_type": "BEST"}, {"privacy_eval_type": "GAUSS"}])
-def test_names_that_mindspore_does_not_have_are_refused(wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [{"eval_type": "BEST"}, {"privacy_eval_type": "GAUSS"}, {"laplace_eval_eps": "much"}],
+)
+def test_settings_that_mindspore_does_not_have_are_refused(wrong):
     with pytest.raises(UsageError):
         mindspore.options(**wrong)
 

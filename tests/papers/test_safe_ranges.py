@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from ternhost.errors import UsageError
 from ternhost.learn.fedavg import Options
 from ternpapers import safe_ranges
 from ternpapers.papers.shen.averaging import perturbed
@@ -40,6 +41,12 @@ def test_the_classes_of_devices_are_the_choices_of_the_paper_s_clients(epsilon_m
     assert [each.share for each in classes] == pytest.approx([1 / len(choices)] * len(choices))
     of_weights = [(each.epsilon / MICRO / WEIGHTS, each.tau) for each in classes]
     assert np.array(of_weights) == pytest.approx(np.array(choices))
+
+
+@pytest.mark.parametrize("modes", [("4", "1"), ("1", "0")])
+def test_a_mode_that_the_paper_does_not_have_is_refused(modes):
+    with pytest.raises(UsageError):
+        safe_ranges.epsilons(*modes, WEIGHTS)
 
 
 def test_pdpm_at_epsilon_1_and_a_safe_range_of_size_0_2_reports_one_of_the_paper_s_three_outputs():

@@ -137,12 +137,12 @@ FIGURES: dict[str, Figure] = {
     ),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
     "5": means(
-        "errors of means of 16 Gaussian numbers",
+        "errors of means of 16 Gaussian numbers, or of those of --data",
         Contest(_MECHANISMS, GAUSSIANS),
         statements=_SMALLER,
     ),
     "6": means(
-        "errors for two other distributions",
+        "errors of means for two other distributions, or of --data",
         Contest(_MECHANISMS, ("uniform", "power law")),
         statements=_SMALLER,
     ),

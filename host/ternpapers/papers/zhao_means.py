@@ -126,7 +126,7 @@ FIGURES: dict[str, Figure] = {
         },
     ),
     "7": means(
-        "errors of means of 16 Gaussian numbers",
+        "errors of means of 16 Gaussian numbers, or of those of --data",
         Contest(_MECHANISMS, GAUSSIANS),
         statements=_ALL_BEAT,
     ),
