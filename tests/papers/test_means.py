@@ -281,7 +281,7 @@ def test_three_outputs_is_not_good_where_hm_is_better(error_of_hm, holds):
 @pytest.mark.parametrize(("error", "are_similar"), [(1.001, True), (1.02, False), (0.98, False)])
 def test_errors_with_discrete_outputs_are_similar_within_1_percent(error, are_similar):
     check = experiments.figures("zhao")["11"].statements[
-        "errors are similar to those before outputs are made discrete, within 1 %"
+        "errors with 2,001 outputs are similar to those before rounding, within 1 %"
     ]
     row = {"curve": "pm", "squared_error": error, "continuous_error": 1.0}
     assert check([row]).holds is are_similar

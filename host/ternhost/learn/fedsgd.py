@@ -67,7 +67,7 @@ class GroupOptions(LearningOptions):
     clip: str | int = to_learn("auto", metavar="R")
     tolerance: float = to_learn(
         0.0,
-        "end after a round that moves no weight by more than X; 0: only at the end",
+        "end after a round that moves no weight by more than X; 0: never",
         metavar="X",
     )
 

@@ -31,7 +31,7 @@ def cells(options: Options) -> list[Cell]:
     }
     for option, value in of_one_figure.items():
         if value is not None:
-            text = f"the statements are about many figures, which have no common --{option}"
+            text = f"one --{option} does not suit the figures of all papers"
             raise UsageError(text, hint=f"leave --{option} out")
     cells_of_all = []
     for name, figure in _figures():

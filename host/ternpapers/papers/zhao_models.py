@@ -59,7 +59,7 @@ FIGURES: dict[str, Figure] = {
         4.0,
         {
             "errors fall as the number of outputs grows": falls,
-            "with three outputs, errors differ more between runs": few_outputs_are_erratic,
+            "with three outputs, errors differ more between runs than with 2,001": few_outputs_are_erratic,
         },
     ),
     "15": models_by_outputs(

@@ -90,7 +90,7 @@ FIGURE = Figure(
     statements={
         "(a) the bytes are linear in gamma": _bytes_are_linear,
         f"(b) the accuracy grows with gamma up to {_ENOUGH}": _more_clients_are_better,
-        f"(b) beyond gamma {_ENOUGH} the accuracy grows by less than a tenth as much": (
+        f"(b) beyond gamma {_ENOUGH} the accuracy grows by less than a tenth as much as before": (
             _the_last_clients_gain_little
         ),
     },
