@@ -16,6 +16,7 @@ from ternpapers.comparison.model_statements import (
     few_outputs_are_erratic,
     similar_with_most_outputs,
 )
+from ternpapers.comparison.training import Setting, trained_weights
 from ternpapers.experiments import erm
 from ternpapers.figure import NON_PRIVATE, UNROUNDED
 from ternpapers.verdicts import Verdict
@@ -124,9 +125,9 @@ def test_if_noise_hides_which_of_two_mechanisms_is_better_their_difference_is_bo
 
 
 def trained(mechanism, outputs=None, seed=1, epsilon=0.5):
-    setting = models.Setting("logistic", mechanism, epsilon, outputs)
+    setting = Setting("logistic", mechanism, epsilon, outputs)
     fold = erm.fold("breast-cancer", 0, seed=1)
-    return models.trained_weights(setting, fold, reports=2000, seed=seed)
+    return trained_weights(setting, fold, reports=2000, seed=seed)
 
 
 @pytest.mark.parametrize("name", ["hm", "hm-tp"])
@@ -233,7 +234,7 @@ def run(number, **options):
 
 
 def test_a_figure_by_outputs_has_each_mechanism_also_before_rounding(monkeypatch):
-    monkeypatch.setattr(models, "_COUNTS", (3, 2001))
+    monkeypatch.setattr(models, "NUMBERS_OF_OUTPUTS", (3, 2001))
     rows = run("15", data="breast-cancer")
     curves = {row["curve"] for row in rows}
     assert curves == {"pm-sub", "pm-sub" + UNROUNDED, "three-outputs", NON_PRIVATE}

@@ -293,7 +293,7 @@ def test_a_figure_is_drawn(paper, number, tmp_path, monkeypatch):
     """Each figure of the papers is drawn from few points and one run: every curve is in the
     legend, and every point is a finite number.
     """
-    monkeypatch.setattr(contest, "_EPSILONS", (1.0, 4.0))
+    monkeypatch.setattr(contest, "EPSILONS", (1.0, 4.0))
     monkeypatch.setattr(Options, "runs_or", lambda *_, **numbers: 1)
     outcome = experiments.run(paper, Options(quick=True, workers=1), figure=number)
     paths = experiments.write(outcome, tmp_path)

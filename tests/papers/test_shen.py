@@ -221,7 +221,7 @@ def rows_of_methods(accuracy_of_method):
     rows = []
     for curve, accuracy in accuracy_of_method.items():
         for run in range(3):
-            row = {"panel": models._OTHERS, "curve": curve, "run": run, "round": 1}
+            row = {"panel": models.OTHERS, "curve": curve, "run": run, "round": 1}
             rows.append({**row, "accuracy": accuracy + run / 1e6})
     return rows
 

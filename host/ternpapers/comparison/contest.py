@@ -11,7 +11,7 @@ from ternpapers.base import Options
 from ternpapers.figure import Axis
 from ternpapers.perturbing import MECHANISMS
 
-_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
 EPSILON = Axis("epsilon", "epsilon of a client", log=True)
 OUTPUTS = Axis("outputs", "number of outputs of a report", log=True)
 CLIENTS = Axis("clients", "number of clients", log=True)
@@ -49,6 +49,10 @@ class Contest:
     sources: Sequence[str]
     settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
+    def values(self) -> dict[str, Sequence[Any]]:
+        """Return the values of each setting that are tried, by its name; EPSILONS by default."""
+        return {"epsilon": EPSILONS, **self.settings}
+
     def on(self, options: Options) -> "Contest":
         """Return the same contest, on the data set of --data alone if the user has named one."""
         if not options.data:
@@ -58,13 +62,13 @@ class Contest:
 
 def every_case(contest: Contest) -> list[Case]:
     """Return a case for each source and combination of the settings, the last one varying fastest."""
-    values = {"epsilon": _EPSILONS, **contest.settings}
-    combinations = []
+    values = contest.values()
+    all_cases = []
     for source in contest.sources:
         for combination in product(*values.values()):
             setting = dict(zip(values, combination, strict=True))
-            combinations.append(Case(source, **setting))
-    return combinations
+            all_cases.append(Case(source, **setting))
+    return all_cases
 
 
 def cases(contest: Contest, options: Options) -> list[Case]:
@@ -75,7 +79,7 @@ def cases(contest: Contest, options: Options) -> list[Case]:
     if not options.quick:
         return every_case(contest)
     settings = {}
-    for name, values in {"epsilon": _EPSILONS, **contest.settings}.items():
+    for name, values in contest.values().items():
         step = max(1, (len(values) - 1) // 2)
         settings[name] = values[::step]
     return every_case(replace(contest, settings=settings))

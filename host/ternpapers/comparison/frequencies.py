@@ -15,13 +15,16 @@ from ternpapers import baseline
 from ternpapers.base import Options
 from ternpapers.comparison.contest import Case, Contest, compared, every_case
 from ternpapers.comparison.means import ERROR, clients_of, mean_rows, sizes, table_with_numbers
+from ternpapers.datasets import stand_ins
 from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.verdicts import Verdict, better_everywhere
 
 OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
 
 
-def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
+def figure_of_tables(
+    title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]
+) -> Figure:
     """Return a figure of the errors of a table's means and frequencies, in two panels.
 
     mechanisms: those that estimate the means. settings: as in `Contest`.
@@ -42,12 +45,12 @@ def _sampling_is_better(rows: Sequence[Row]) -> Verdict:
 def _table_cells(
     mechanisms: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
 ) -> list[Cell]:
-    """Return the cells of `tables`: for means by each mechanism, and for frequencies in two ways.
+    """Return the cells of `figure_of_tables`: for means by each mechanism, and for frequencies in two ways.
 
     Numbers of attributes that the table does not have are left out. Raises UsageError if it has no
     categorical attribute.
     """
-    name = options.data or "flights-table"
+    name = options.data or stand_ins.TABLE
     table = table_with_numbers(name)
     if not table.categories:
         raise UsageError(f"{name} has no categorical attribute", hint="leave --data out")

@@ -35,7 +35,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 GAUSSIANS = tuple(_GAUSSIAN_SHAPES)
 
 
-def means(
+def figure_of_means(
     title: str,
     contest: Contest,
     x: Axis = EPSILON,
@@ -51,7 +51,7 @@ def means(
 
 
 def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
-    """Return the cells of `means`: one for each case and mechanism. Raises UsageError."""
+    """Return the cells of `figure_of_means`: one for each case and mechanism. Raises UsageError."""
     options.require_no_runs()
     if options.data:
         table_with_numbers(options.data)  # raises if there is none

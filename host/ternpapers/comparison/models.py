@@ -6,27 +6,21 @@ difference between two mechanisms shows in few runs. Their means, errors and ver
 records of the data set: given these, each run draws a division, clients and noise of its own.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, product
+from itertools import product
 
-import numpy as np
-
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Floats
+from ternhost.datasets import CLASSIFICATION, REGRESSION
 from ternhost.errors import UsageError
-from ternhost.learn import judging
-from ternhost.learn.judging import ACCURACY, SQUARED_ERROR
-from ternhost.learn.optimum import optimum
-from ternhost.learn.parameters import MODELS
-from ternhost.learn.training import TrainingPlan
+from ternhost.learn.judging import SQUARED_ERROR
 from ternhost.planning.cells import Cell, Row
-from ternpapers import baseline
 from ternpapers.base import Options, load
 from ternpapers.comparison.contest import EPSILON, OUTPUTS, Case, Contest, cases, compared
-from ternpapers.comparison.reports import TUPLES, of_a_number
+from ternpapers.comparison.reports import TUPLES
+from ternpapers.comparison.training import LINEAR_MODEL, Setting, error_of, trained_weights
 from ternpapers.cross_validation import require_records
+from ternpapers.datasets import stand_ins
 from ternpapers.experiments import erm
 from ternpapers.figure import NON_PRIVATE, RUNS, UNROUNDED, Axis, Figure
 from ternpapers.perturbing import WINDOWED
@@ -36,12 +30,10 @@ MISCLASSIFICATION = Axis("misclassification", "misclassification rate")
 LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
 _ERROR = Axis("error", "misclassification rate, or mean squared error", log=True)
 # The numbers of outputs that are tried, in Algorithm 5 of Zhao et al.
-_COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)
-_DRAWS_OF_ROUND = 2  # distinguishes them from the other draws of a seed
+NUMBERS_OF_OUTPUTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)
 _COST_OF_TUPLES = 2.5  # how much longer reports of Duchi's tuples take than others
 _RUNS, _QUICK_RUNS = 400, 60
-_LINEAR = "linear"
-_TITLES = {"logistic": "logistic regression", "svm": "SVM", _LINEAR: "linear regression"}
+_TITLES = {"logistic": "logistic regression", "svm": "SVM", LINEAR_MODEL: "linear regression"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,7 @@ class Learning:
     @property
     def y(self) -> Axis:
         """The axis of its errors."""
-        if self.model == _LINEAR:
+        if self.model == LINEAR_MODEL:
             return LINEAR_ERROR
         return MISCLASSIFICATION
 
@@ -70,7 +62,7 @@ class Learning:
     @property
     def hint(self) -> str:
         """What to do if the labels of a data set do not suit the model."""
-        if self.model == _LINEAR:
+        if self.model == LINEAR_MODEL:
             return (
                 "name a --data whose labels are numbers; of an extract of IPUMS: "
                 "ipums-regression:FILE.csv"
@@ -83,15 +75,14 @@ class Learning:
         Raises UsageError if it cannot be loaded.
         """
         task = CLASSIFICATION
-        if self.model == _LINEAR:
+        if self.model == LINEAR_MODEL:
             task = REGRESSION
         return load(source).task == task
 
 
-_CLASSIFIED = ("synthetic-logistic", "breast-cancer")
-LOGISTIC = Learning("logistic", _CLASSIFIED)
-SVM = Learning("svm", _CLASSIFIED)
-LINEAR = Learning("linear", ("synthetic-linear", "diabetes"))
+LOGISTIC = Learning("logistic", stand_ins.TWO_CLASSES)
+SVM = Learning("svm", stand_ins.TWO_CLASSES)
+LINEAR = Learning("linear", stand_ins.NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -132,21 +123,7 @@ class Trial:
         return self.mechanism + UNROUNDED
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How a model is trained.
-
-    model: see `Learning`. mechanism, epsilon, outputs: as of `reported`. Without privacy, epsilon
-    and outputs do not count.
-    """
-
-    model: str
-    mechanism: str
-    epsilon: float = math.inf
-    outputs: int | None = None
-
-
-def models(
+def figure_of_models(
     learning: Learning, mechanisms: Sequence[str], statements: Mapping[str, Check]
 ) -> Figure:
     """Return a figure of the errors of models by epsilon, with a panel for each data set.
@@ -159,7 +136,7 @@ def models(
     return Figure(f"{learning.title} by epsilon", EPSILON, learning.y, cells, statements)
 
 
-def models_by_outputs(
+def figure_of_models_by_outputs(
     learning: Learning,
     mechanisms: Sequence[str],
     epsilon: float,
@@ -169,7 +146,7 @@ def models_by_outputs(
 
     The reports of the mechanisms that have windows are rounded to so many outputs, by Algorithm 5
     of Zhao et al. Beside their curves are those before rounding. The other arguments are as of
-    `models`.
+    `figure_of_models`.
     """
     title = f"{learning.title} by the number of outputs, at epsilon {epsilon:g}"
     contest = _by_outputs(learning.sources, mechanisms, epsilon)
@@ -177,13 +154,13 @@ def models_by_outputs(
     return Figure(title, OUTPUTS, learning.y, cells, statements)
 
 
-def several_models_by_outputs(
+def figure_of_several_models_by_outputs(
     learnings: Sequence[Learning],
     mechanisms: Sequence[str],
     epsilon: float,
     statements: Mapping[str, Check],
 ) -> Figure:
-    """Return a figure like `models_by_outputs`, with a panel for each model.
+    """Return a figure like `figure_of_models_by_outputs`, with a panel for each model.
 
     It is trained on the first of its data sets. A data set of the user has panels of the models
     that its labels suit.
@@ -205,7 +182,7 @@ def several_models_by_outputs(
 
 def _by_outputs(sources: Sequence[str], mechanisms: Sequence[str], epsilon: float) -> Contest:
     """Return what is compared by the number of outputs, at this epsilon."""
-    return Contest(mechanisms, sources, {"epsilon": (epsilon,), "outputs": _COUNTS})
+    return Contest(mechanisms, sources, {"epsilon": (epsilon,), "outputs": NUMBERS_OF_OUTPUTS})
 
 
 def _cells_of_sets(learning: Learning, contest: Contest, options: Options) -> list[Cell]:
@@ -323,43 +300,7 @@ def _trained(trial: Trial, folds: Folds) -> list[Row]:
             setting = _setting(trial, case)
             if setting not in errors:
                 weights = trained_weights(setting, fold, folds.reports, folds.seed + run)
-                errors[setting] = _error(trial.model, fold, weights)
+                errors[setting] = error_of(trial.model, fold, weights)
             row = {"panel": trial.panel, "curve": trial.curve, "epsilon": case.epsilon}
             rows.append({**row, "outputs": case.outputs, "run": run, trial.column: errors[setting]})
     return rows
-
-
-def _error(model: str, fold: Dataset, weights: Floats) -> float:
-    """Return the error of a model on the held-out fold, see `Learning`."""
-    if model == _LINEAR:
-        return float(judging.figures(fold, MODELS[_LINEAR], weights)[SQUARED_ERROR])
-    # The sign of the score says the class, as that of an SVM does.
-    return 1 - float(judging.figures(fold, MODELS["svm"], weights)[ACCURACY])
-
-
-def trained_weights(setting: Setting, dataset: Dataset, reports: int, seed: int) -> Floats:
-    """Train a model by LDP-FedSGD, or without privacy, and return its weights (d).
-
-    Clients report gradients, of which each number is clipped to [-1, 1], as by `reported`. reports:
-    how many clients there are. seed: with the same one, the clients of a round draw the same
-    numbers with each mechanism, also if they drew more of them in an earlier round.
-    """
-    if setting.mechanism == NON_PRIVATE:
-        return optimum(MODELS[setting.model], dataset, TrainingPlan.regularisation)
-
-    rounds = count()
-    d = dataset.dimension
-    k, perturb = of_a_number(setting.mechanism, setting.epsilon, d, setting.outputs)
-
-    def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
-        """Estimate the mean gradient (d) of records with features x and labels y."""
-        rng = np.random.default_rng([seed, _DRAWS_OF_ROUND, next(rounds)])
-        if k < d:
-            coordinates, values = baseline.gradients(setting.model, x, y, weights, k, rng)
-            return baseline.mean_of(coordinates, perturb(values, rng), x.shape)
-        slopes = baseline.slopes(setting.model, x, y, weights)
-        gradients = np.clip(slopes[:, None] * x, -1, 1)
-        return np.asarray(perturb(gradients, rng).mean(axis=0))
-
-    training = baseline.Training(setting.model, setting.epsilon, reports, rate=1.0, decays=True)
-    return baseline.descend(training, dataset, mean_gradient, baseline.generator(seed))

@@ -25,8 +25,8 @@ from ternhost.planning.statistics import grouped, pick, summaries, values_of, wi
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.mechanisms.grr import frequency_variance
 from ternpapers.base import Options, Outcome
+from ternpapers.datasets import stand_ins
 
-_TABLE = "flights-table"
 _TERN = "collecting"
 _DRAWS = 5  # distinguishes the draws of the other ways from those of collecting
 
@@ -41,10 +41,10 @@ def cells(options: Options) -> list[Cell]:
 
     Raises UsageError if the table has no categorical attribute.
     """
-    name = options.data or _TABLE
+    name = options.data or stand_ins.TABLE
     table, _ = load(name)
     if not table.categories:
-        hint = f"leave --data out, for {_TABLE}"
+        hint = f"leave --data out, for {stand_ins.TABLE}"
         raise UsageError(f"{name} has no categorical attribute", hint=hint)
     most = 1_000_000
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)

@@ -25,12 +25,12 @@ from ternhost.planning.simulation import repeated
 from ternhost.planning.statistics import grouped, pick
 from ternpapers import baseline
 from ternpapers.base import Options
+from ternpapers.datasets import stand_ins
 from ternpapers.figure import NO_NOISE, RUNS, Axis, Figure
 from ternpapers.formula import curves, figure_of_formula
 from ternpapers.mindspore_settings import true_epsilon
 from ternpapers.verdicts import Verdict, every
 
-_DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
 _NOISE, _PROBABILITY = 1e-5, 0.9
 _TOLERANCE = 0.005  # of a probability that is integrated on a grid
@@ -69,7 +69,7 @@ def _is_small_enough(rows: Sequence[Row]) -> Verdict:
 
 def _learning(options: Options) -> list[Cell]:
     """Return the cells of scores while a model learns, by setting of the noise and kind of score."""
-    name = options.data or _DATASET
+    name = options.data or stand_ins.PICTURES
     clustering.load(name)  # raises if it cannot be loaded
     return Cell.for_each_combination(
         table=RUNS,
@@ -149,7 +149,7 @@ def _is_unchanged(rows: Sequence[Row]) -> Verdict:
 
 def _by_epsilon(options: Options) -> list[Cell]:
     """Return the cells of scores by epsilon, for two kinds of score."""
-    name = options.data or _DATASET
+    name = options.data or stand_ins.PICTURES
     clustering.load(name)  # raises if it cannot be loaded
     return Cell.for_each_combination(
         table=RUNS,

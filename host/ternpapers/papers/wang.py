@@ -14,9 +14,9 @@ import numpy as np
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick
 from ternpapers.comparison.contest import CLIENTS, DIMENSION, EPSILON, Contest
-from ternpapers.comparison.frequencies import tables
-from ternpapers.comparison.means import GAUSSIANS, means
-from ternpapers.comparison.models import LINEAR, LOGISTIC, SVM, models
+from ternpapers.comparison.frequencies import figure_of_tables
+from ternpapers.comparison.means import GAUSSIANS, figure_of_means
+from ternpapers.comparison.models import LINEAR, LOGISTIC, SVM, figure_of_models
 from ternpapers.comparison.reports import variances_of_reports
 from ternpapers.figure import Axis, Figure
 from ternpapers.formula import (
@@ -135,22 +135,24 @@ FIGURES: dict[str, Figure] = {
     "3": figure_of_formula(
         "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ABOUT_RATIOS
     ),
-    "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
-    "5": means(
+    "4": figure_of_tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
+    "5": figure_of_means(
         "errors of means of 16 Gaussian numbers, or of those of --data",
         Contest(_MECHANISMS, GAUSSIANS),
         statements=_SMALLER,
     ),
-    "6": means(
+    "6": figure_of_means(
         "errors of means for two other distributions, or of --data",
         Contest(_MECHANISMS, ("uniform", "power law")),
         statements=_SMALLER,
     ),
-    "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
-    "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models(LOGISTIC, _LEARNERS, _FEWER),
-    "10": models(SVM, _LEARNERS, _FEWER),
-    "11": models(LINEAR, _LEARNERS[1:], _LESS),
+    "7": figure_of_tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
+    "8": figure_of_tables(
+        "errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS
+    ),
+    "9": figure_of_models(LOGISTIC, _LEARNERS, _FEWER),
+    "10": figure_of_models(SVM, _LEARNERS, _FEWER),
+    "11": figure_of_models(LINEAR, _LEARNERS[1:], _LESS),
     "table-1": figure_of_formula(
         "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes
     ),

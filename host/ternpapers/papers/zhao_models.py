@@ -23,9 +23,9 @@ from ternpapers.comparison.models import (
     LINEAR,
     LOGISTIC,
     SVM,
-    models,
-    models_by_outputs,
-    several_models_by_outputs,
+    figure_of_models,
+    figure_of_models_by_outputs,
+    figure_of_several_models_by_outputs,
 )
 from ternpapers.figure import Figure
 from ternpapers.papers.zhao_means import EXISTING, PROPOSED
@@ -48,12 +48,12 @@ _SIMILAR: dict[str, Check] = {
     )
 }
 FIGURES: dict[str, Figure] = {
-    "8": models(LOGISTIC, (*EXISTING, *PROPOSED), _ALL_BEAT),
-    "9": models(SVM, (*EXISTING, *PROPOSED), _ALL_BEAT),
-    "10": models(LINEAR, (*EXISTING, *PROPOSED), _ALL_BEAT | _LAPLACE_IS_WORST),
-    "12": models_by_outputs(LINEAR, _ROUNDED, 4.0, _SIMILAR),
-    "13": models_by_outputs(LOGISTIC, _ROUNDED, 4.0, _SIMILAR),
-    "14": several_models_by_outputs(
+    "8": figure_of_models(LOGISTIC, (*EXISTING, *PROPOSED), _ALL_BEAT),
+    "9": figure_of_models(SVM, (*EXISTING, *PROPOSED), _ALL_BEAT),
+    "10": figure_of_models(LINEAR, (*EXISTING, *PROPOSED), _ALL_BEAT | _LAPLACE_IS_WORST),
+    "12": figure_of_models_by_outputs(LINEAR, _ROUNDED, 4.0, _SIMILAR),
+    "13": figure_of_models_by_outputs(LOGISTIC, _ROUNDED, 4.0, _SIMILAR),
+    "14": figure_of_several_models_by_outputs(
         (LOGISTIC, LINEAR),
         _ROUNDED,
         4.0,
@@ -62,7 +62,7 @@ FIGURES: dict[str, Figure] = {
             "with three outputs, errors differ more between runs than with 2,001": few_outputs_are_erratic,
         },
     ),
-    "15": models_by_outputs(
+    "15": figure_of_models_by_outputs(
         SVM,
         ("pm-sub", "three-outputs"),
         5.0,

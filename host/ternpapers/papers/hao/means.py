@@ -21,7 +21,7 @@ from ternhost.privacy.base import MICRO
 from ternpapers import laws, levels
 from ternpapers.base import Options
 from ternpapers.comparison.means import table_with_numbers
-from ternpapers.datasets import ipums
+from ternpapers.datasets import ipums, stand_ins
 from ternpapers.figure import RUNS, Axis, Figure
 from ternpapers.papers.hao.budgets import (
     BUDGETS,
@@ -54,7 +54,7 @@ _OF_OURS: dict[str, dict[str, Any]] = {
 }
 SHAPES = {**_OF_PAPER, **_OF_OURS}
 # The ages of patients, and the distances of flights: they stand in for the paper's census records.
-REAL = ("diabetes", "flights-table")
+REAL = (stand_ins.PATIENTS, stand_ins.TABLE)
 
 
 @lru_cache(maxsize=16)

@@ -7,11 +7,11 @@ from ternhost.datasets import Dataset, Table
 from ternhost.learn import collect
 from ternpapers.base import CLIENTS, SMALL, load
 from ternpapers.cross_validation import with_fold_held_out
-from ternpapers.datasets import ipums, one_column_each
+from ternpapers.datasets import ipums, one_column_each, stand_ins
 
 FOLDS = 5
 # A table of flights, whose time in the air is predicted from some of their other attributes.
-FLIGHTS = "flights-table"
+FLIGHTS = stand_ins.TABLE
 _TIME_IN_THE_AIR = "minutes in the air"
 _OF_FLIGHTS = ("origin", "month", "weekday", "rain", "arrival")  # those with few categories
 

@@ -40,7 +40,7 @@ _NEAR = 0.02
 # Panels.
 _EPSILONS = "(a) modes of epsilon"
 _TAUS = "(b) modes of the safe ranges"
-_OTHERS = "beside other methods"
+OTHERS = "beside other methods"
 _AS_ON_DEVICES = "ours: as tern's devices report"
 # Curves.
 _PLDP_FL = "PLDP-FL"
@@ -103,7 +103,7 @@ def _other_methods(options: Options) -> list[Cell]:
     """
     choices = tuple((epsilon, 1.0) for epsilon in EPSILONS)
     settings = []
-    for reported, panel in ((WEIGHTS, _OTHERS), (CHANGES, _AS_ON_DEVICES)):
+    for reported, panel in ((WEIGHTS, OTHERS), (CHANGES, _AS_ON_DEVICES)):
         for curve, mechanism in ((_PLDP_FL, "pdpm"), (_PLU_FEDOA, "laplace"), (NON_PRIVATE, None)):
             averaging = Averaging(mechanism, choices, reported=reported)
             settings.append(_Setting(panel, curve, averaging))
@@ -187,12 +187,12 @@ def _all_epsilons_are_near_the_largest_at_each_range(rows: Sequence[Row]) -> Ver
 
 def _better_than_laplace(rows: Sequence[Row]) -> Verdict:
     """Test whether PLDP-FL gives better models than PLU-FedOA."""
-    return _order([_OTHERS], [_PLU_FEDOA, _PLDP_FL], rows)
+    return _order([OTHERS], [_PLU_FEDOA, _PLDP_FL], rows)
 
 
 def _fedavg_is_best(rows: Sequence[Row]) -> Verdict:
     """Test whether FedAvg without privacy gives better models than both other methods."""
-    of_panel = pick(rows, panel=_OTHERS)
+    of_panel = pick(rows, panel=OTHERS)
     gains: list[npt.ArrayLike] = []
     for name in (_PLDP_FL, _PLU_FEDOA):
         gains.append(relative_gains("accuracy", NON_PRIVATE, name, of_panel, larger=True))
@@ -201,7 +201,7 @@ def _fedavg_is_best(rows: Sequence[Row]) -> Verdict:
 
 def _near_fedavg(rows: Sequence[Row]) -> Verdict:
     """Test whether PLDP-FL is near FedAvg without privacy at the end."""
-    of_panel = pick(rows, panel=_OTHERS)
+    of_panel = pick(rows, panel=OTHERS)
     return _is_near(_at_the_end(NON_PRIVATE, of_panel), _at_the_end(_PLDP_FL, of_panel))
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 
 from ternhost.planning.cells import Cell, Row
 from ternpapers.base import Options, load
+from ternpapers.datasets import stand_ins
 from ternpapers.figure import RUNS
 
-_DATASET = "digits"  # stands in for MNIST
 END = 5  # so many last rounds are the end of training, over which an accuracy is averaged
 
 
@@ -19,7 +19,7 @@ def cells_of_training(
     combination. paper_rounds: the number of rounds in the paper's figure. Raises UsageError if the
     data set does not name its classes.
     """
-    source = options.data or _DATASET
+    source = options.data or stand_ins.PICTURES
     load(source, classes=True)  # raises if it names none
     rounds = 30
     if options.quick:

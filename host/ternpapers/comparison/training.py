@@ -1,0 +1,74 @@
+"""Trains one model by LDP-FedSGD with a mechanism, and computes its error."""
+
+import math
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from ternhost.datasets import Dataset, Floats
+from ternhost.learn import judging
+from ternhost.learn.judging import ACCURACY, SQUARED_ERROR
+from ternhost.learn.optimum import optimum
+from ternhost.learn.parameters import MODELS
+from ternhost.learn.training import TrainingPlan
+from ternpapers import baseline
+from ternpapers.comparison.reports import of_a_number
+from ternpapers.figure import NON_PRIVATE
+
+LINEAR_MODEL = "linear"  # the model whose labels are numbers
+_DRAWS_OF_ROUND = 2  # distinguishes the draws of a round from the other draws of a seed
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a model is trained.
+
+    model: its name. mechanism, epsilon, outputs: as of `reported`. Without privacy, epsilon
+    and outputs do not count.
+    """
+
+    model: str
+    mechanism: str
+    epsilon: float = math.inf
+    outputs: int | None = None
+
+
+def error_of(model: str, fold: Dataset, weights: Floats) -> float:
+    """Return the error of a model on the held-out fold.
+
+    That of a linear model is the mean squared error of its scores, and that of any other model the
+    part of the records whose class is not that of the sign of the score. weights: the model (d).
+    """
+    if model == LINEAR_MODEL:
+        return float(judging.figures(fold, MODELS[LINEAR_MODEL], weights)[SQUARED_ERROR])
+    # The sign of the score says the class, as that of an SVM does.
+    return 1 - float(judging.figures(fold, MODELS["svm"], weights)[ACCURACY])
+
+
+def trained_weights(setting: Setting, dataset: Dataset, reports: int, seed: int) -> Floats:
+    """Train a model by LDP-FedSGD, or without privacy, and return its weights (d).
+
+    Clients report gradients, of which each number is clipped to [-1, 1], as by `reported`. reports:
+    how many clients there are. seed: with the same one, the clients of a round draw the same
+    numbers with each mechanism, also if they drew more of them in an earlier round.
+    """
+    if setting.mechanism == NON_PRIVATE:
+        return optimum(MODELS[setting.model], dataset, TrainingPlan.regularisation)
+
+    rounds = count()
+    d = dataset.dimension
+    k, perturb = of_a_number(setting.mechanism, setting.epsilon, d, setting.outputs)
+
+    def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
+        """Estimate the mean gradient (d) of records with features x and labels y."""
+        rng = np.random.default_rng([seed, _DRAWS_OF_ROUND, next(rounds)])
+        if k < d:
+            coordinates, values = baseline.gradients(setting.model, x, y, weights, k, rng)
+            return baseline.mean_of(coordinates, perturb(values, rng), x.shape)
+        slopes = baseline.slopes(setting.model, x, y, weights)
+        gradients = np.clip(slopes[:, None] * x, -1, 1)
+        return np.asarray(perturb(gradients, rng).mean(axis=0))
+
+    training = baseline.Training(setting.model, setting.epsilon, reports, rate=1.0, decays=True)
+    return baseline.descend(training, dataset, mean_gradient, baseline.generator(seed))
