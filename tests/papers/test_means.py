@@ -145,6 +145,13 @@ def test_a_table_without_numbers_is_refused(monkeypatch):
             experiments.figures(paper)[number].cells(Options(data="colours"))
 
 
+@pytest.mark.parametrize(("paper", "number"), [("zhao", "6"), ("wang", "4"), ("hao", "2")])
+def test_a_figure_of_records_that_only_devices_know_is_refused(paper, number):
+    with pytest.raises(UsageError) as caught:
+        experiments.figures(paper)[number].cells(Options(data="devices:3"))
+    assert "my.csv" in caught.value.hint
+
+
 # The figures of Zhao et al.
 
 

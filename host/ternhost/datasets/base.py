@@ -364,12 +364,20 @@ def data_folder() -> Path:
     return cache_root() / "data"
 
 
-def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
+def find_file(
+    dataset: str,
+    path: Path | None,
+    names: Sequence[str],
+    source: str,
+    *,
+    of_several: bool = False,
+) -> Path:
     """Find the file of a data set.
 
     It is `path`, if that is a file, or else the first of `names` that is in the folder `path`, by
     default in `data_folder()`. dataset: the name of the data set. source: where users get the file,
-    for the hint of the UsageError that is raised if it is not there.
+    for the hint of the UsageError that is raised if it is not there. of_several: whether the data
+    set has several files, so that users name their folder.
     """
     folder = path or data_folder()
     if folder.is_file():
@@ -380,9 +388,12 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
     missing = f"there is no {names[0]} in {folder}"
     if path and not folder.exists():
         missing = f"{folder} does not exist"
+    named = f"{dataset}:FILE"
+    if of_several:
+        named = f"{dataset}:FOLDER"
     hint = (
         f"get it from {source}; then put it there, set TERN_DATA to its folder, "
-        f"or use the name {dataset}:FILE"
+        f"or use the name {named}"
     )
     raise UsageError(f"the data set {dataset} is a file of its publishers: {missing}", hint)
 

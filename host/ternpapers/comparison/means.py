@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import Fixed, Floats, Table, synthetic
+from ternhost.datasets import Fixed, Floats, Table, on_devices, synthetic
 from ternhost.errors import UsageError
 from ternhost.learn import collect
 from ternhost.planning.cells import Cell, Row
@@ -70,6 +70,9 @@ def table_with_numbers(name: str) -> Table:
 
     Raises UsageError if it cannot be loaded, or has no numeric attribute.
     """
+    if on_devices.attributes(name) is not None:
+        text = f"{name} has no records: only devices know them"
+        raise UsageError(text, hint="name the table of the records, such as my.csv")
     table, _ = collect.load(name)
     if not table.numeric_names:
         raise UsageError(f"{name} has no numeric attribute", hint="leave --data out")

@@ -59,8 +59,8 @@ def load(name: str, path: Path | None = None) -> base.Dataset:
         raise UsageError(
             f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER"
         )
-    images_file = base.find_file(name, path, _possible_names(_IMAGES), source)
-    labels_file = base.find_file(name, path, _possible_names(_LABELS), source)
+    images_file = base.find_file(name, path, _possible_names(_IMAGES), source, of_several=True)
+    labels_file = base.find_file(name, path, _possible_names(_LABELS), source, of_several=True)
     images = read_idx(images_file, source)
     labels = read_idx(labels_file, source)
     if not _can_be_pooled(images.shape):

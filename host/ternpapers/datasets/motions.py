@@ -104,7 +104,7 @@ def _files(path: Path | None) -> list[Path]:
     files = []
     for part in _PARTS:
         names = (part, f"BasicMotions/{part}")
-        files.append(find_file("basic-motions", folder, names, SOURCE))
+        files.append(find_file("basic-motions", folder, names, SOURCE, of_several=True))
     return files
 
 
