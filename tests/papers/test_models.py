@@ -93,6 +93,11 @@ def test_few_outputs_are_erratic_if_runs_differ_more_than_with_most():
     assert not few_outputs_are_erratic(by_outputs(2 + NOISE, 1 + NOISE, 1 + 5 * NOISE)).holds
 
 
+def test_two_runs_which_are_equally_far_from_their_median_cannot_tell_what_is_erratic():
+    few, most = np.array([1.0, 1.5]), np.array([1.0, 1.1])
+    assert few_outputs_are_erratic(by_outputs(few, most, most)).holds is None
+
+
 @pytest.mark.parametrize(
     ("more", "similar"),
     [

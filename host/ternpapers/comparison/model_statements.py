@@ -23,6 +23,7 @@ from ternhost.planning.statistics import (
 from ternpapers.figure import UNROUNDED
 from ternpapers.verdicts import LEVEL, Holds, Verdict, every
 
+_LEAST_RUNS = 3  # whose distances from their median differ; two runs are equally far from it
 SIMILAR = 0.1  # so large a part of the error may differ between similar mechanisms
 _ERRORS = ("misclassification", "squared_error", "error")
 
@@ -65,8 +66,11 @@ def few_outputs_are_erratic(rows: Sequence[Row]) -> Verdict:
     """Test whether errors with the fewest outputs differ more between runs than with the most.
 
     A case is a panel and a curve of a mechanism whose outputs are rounded. The distances of the
-    runs from their median are compared (the test of Brown and Forsythe, for paired runs).
+    runs from their median are compared (the test of Brown and Forsythe, for paired runs). It cannot
+    be told from fewer than three runs.
     """
+    if len(values_of(rows, "run")) < _LEAST_RUNS:
+        return Verdict(None, f"it takes {_LEAST_RUNS} runs")
     gains = []
     for of_curve in _rounded_curves(rows):
         outputs = values_of(of_curve, "outputs")
