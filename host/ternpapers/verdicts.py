@@ -79,10 +79,20 @@ def every(cases: Iterable[Holds]) -> Verdict:
     if number == 0:
         return Verdict(None, "there is no case")
     if counts[False]:
-        return Verdict(False, f"in {counts[True]} of {number} cases")
+        return Verdict(False, _words_of_failure(counts))
     if counts[None]:
         return Verdict(None, f"noise hides {counts[None]} of {number} cases")
     return Verdict(True)
+
+
+def _words_of_failure(counts: Counter[Holds]) -> str:
+    """Return in how many cases a statement holds that fails in others; empty for a single case."""
+    if counts.total() == 1:
+        return ""
+    words = f"in {counts[True]} of {counts.total()} cases"
+    if counts[None]:
+        words += f"; noise hides {counts[None]} of the others"
+    return words
 
 
 def every_gain(gains_of_cases: Sequence[npt.ArrayLike], shared: float = 0.0) -> Verdict:

@@ -1,7 +1,6 @@
 """Checks of what the papers say about figures of models: cases that are beyond noise, or not.
 
-A case is compared by paired runs. The level of a check is 5 % for all of its cases together
-(Bonferroni), since a statement fails with one case.
+A case is compared by paired runs. Its level is that of `verdicts.gained`.
 """
 
 import math
@@ -13,7 +12,6 @@ import numpy as np
 from ternhost.datasets import Floats
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import (
-    beyond_noise,
     grouped,
     half_interval,
     mean_and_error,
@@ -21,7 +19,7 @@ from ternhost.planning.statistics import (
     values_of,
 )
 from ternpapers.figure import UNROUNDED
-from ternpapers.verdicts import LEVEL, Holds, Verdict, every
+from ternpapers.verdicts import LEVEL, Holds, Verdict, every, every_gain
 
 _LEAST_RUNS = 3  # whose distances from their median differ; two runs are equally far from it
 SIMILAR = 0.1  # so large a part of the error may differ between similar mechanisms
@@ -171,17 +169,4 @@ def _every_gain(gains: Sequence[Floats]) -> Verdict:
     """
     if not gains:
         return Verdict(None, "all errors are equal")
-    level = LEVEL / len(gains)
-    cases: list[Holds] = []
-    for of_case in gains:
-        if beyond_noise(of_case, level=level):
-            cases.append(True)
-        elif beyond_noise(-of_case, level=level):
-            cases.append(False)
-        else:
-            cases.append(None)
-    verdict = every(cases)
-    hidden = cases.count(None)
-    if verdict.holds is False and hidden:
-        return Verdict(False, f"{verdict.detail}; noise hides {hidden} of the others")
-    return verdict
+    return every_gain(gains)
