@@ -26,6 +26,7 @@ PAPERS = {
     "shen": "Shen",
     "mindspore": "MindSpore",
 }
+ROMAN = {"1": "I", "2": "II"}
 
 
 def figure_in_words(name):
@@ -34,7 +35,8 @@ def figure_in_words(name):
     if number.isdecimal():
         number = f"Fig. {number}"
     elif number.startswith("table-"):
-        number = f"Table {number.removeprefix('table-')}"
+        table = number.removeprefix("table-")
+        number = f"Table {ROMAN[table]}"  # as Zhao et al. and Wang et al. number theirs
     return f"{PAPERS[paper]}, {number}"
 
 
