@@ -65,7 +65,7 @@ def certificate_der(content: bytes, name: object) -> bytes:
     if len(certificates) > 1:
         raise UsageError(
             f"{name} has {len(certificates)} certificates, and a board takes one",
-            hint="save the certificate of the authority in a file of its own; it has signed that of the broker",
+            hint="save the authority's certificate, which signed the broker's, in a file of its own",
         )
     if blocks and not certificates:
         raise UsageError(f"{name} has no certificate, but {_name_of(blocks[0][0])}", hint=_HINT)

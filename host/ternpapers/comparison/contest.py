@@ -22,7 +22,7 @@ DIMENSION = Axis("d", "number of attributes")
 class Case:
     """A point of a figure: whose records are reported, and at which setting.
 
-    source: a name of SHAPES, or a data set. epsilon: that of a client. d: how many attributes
+    source: a name of SHAPES, or a data set. epsilon: the epsilon of a client. d: how many attributes
     there are; None for all of the source. outputs: see `reported`. share: the part of all clients
     that report. split: whether a client with d_n numbers among its d attributes has
     d_n epsilon / d for them, with each mechanism. If not, the mechanism decides what it spends on

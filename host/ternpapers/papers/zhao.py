@@ -171,7 +171,7 @@ FIGURES: dict[str, Figure] = {
                 close, "pm-sub", "pm-opt", 0.05
             )
         },
-        title="worst-case variance of PM-SUB beside that of PM-OPT",
+        title="worst-case variances of PM-SUB and PM-OPT",
     ),
     "6": zhao_means.FIGURES["6"],
     "7": zhao_means.FIGURES["7"],

@@ -80,7 +80,7 @@ class OnBroker(Fleet):
         own_fleet = self.moved_with(context.store.path)
         if own_fleet is not None:
             raise UsageError(
-                f"the store {context.store.path} is that of another broker than {directory}",
+                f"the store {context.store.path} belongs to another broker, not to the one of {directory}",
                 hint=f"give --fleet {own_fleet}, or the store of this broker",
             )
 
