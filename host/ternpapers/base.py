@@ -126,6 +126,12 @@ class Options:
             options["mechanism"] = self.contender.label
         return options
 
+    @property
+    def chosen(self) -> list[str]:
+        """The names of the options by which the user has chosen the data, the runs or a mechanism."""
+        choices = {"data": self.data, "runs": self.runs, "mechanism": self.contender}
+        return [name for name, choice in choices.items() if choice is not None]
+
     def require_no_runs(self) -> None:
         """Raise UsageError if the user has chosen a number of runs, for a figure that has none."""
         if self.runs is not None:

@@ -84,8 +84,7 @@ class Figure:
         """
         computed = "exactly"
         if not self.exact:
-            number_of_runs = max(row["runs"] for row in self._summaries(runs))
-            computed = counted(number_of_runs, "run")
+            computed = counted(len(values_of(runs, "run")), "run")
         rows: list[Row] = []
         for text, verdict in self.verdicts(runs).items():
             row = {"statement": text, "verdict": verdict.words, "detail": verdict.detail}

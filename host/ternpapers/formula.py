@@ -40,15 +40,9 @@ def figure_of_formula(
 
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
     """Return the only cell of a formula. Raises UsageError for options of other figures."""
-    options_of_runs = {
-        "data": options.data,
-        "runs": options.runs,
-        "mechanism": options.contender,
-    }
-    for option, value in options_of_runs.items():
-        if value is not None:
-            text = f"this figure is a formula, without a choice of --{option}"
-            raise UsageError(text, hint=f"leave --{option} out")
+    for option in options.chosen:
+        text = f"this figure is a formula, without a choice of --{option}"
+        raise UsageError(text, hint=f"leave --{option} out")
     return [Cell(RUNS, _computed, arguments)]
 
 

@@ -12,7 +12,12 @@ import numpy as np
 from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import REGISTRY
 from ternpapers import discretisation
-from ternpapers.perturbing import WINDOWED, scdf_half_width, staircase_half_width
+from ternpapers.perturbing import (
+    WINDOWED,
+    probability_of_centre,
+    scdf_half_width,
+    staircase_half_width,
+)
 
 # By epsilon, the half width of the central step of the mechanisms whose noise falls in steps.
 _HALF_WIDTHS = {"scdf": scdf_half_width, "staircase": staircase_half_width}
@@ -40,16 +45,16 @@ def variances(name: str, epsilon: float, x: Floats, outputs: int | None = None) 
 def _variance_of_steps(epsilon: float, m: float) -> float:
     """Return the variance of noise whose density falls by E = e**epsilon at each step.
 
-    m: the half width of the central step, on which the noise is with probability
-    m / (m + 2 / (E - 1)). Otherwise its size is m + 2 w, where w is a geometric number from 0, which
+    m: the half width of the central step, on which the noise is with `probability_of_centre`.
+    Otherwise its size is m + 2 w, where w is a geometric number from 0, which
     grows with probability 1 / E, and a uniform number of [0, 1] in addition.
     """
     e = math.exp(epsilon)
-    probability_of_centre = m / (m + 2 / (e - 1))
+    near_share = probability_of_centre(epsilon, m)
     mean_of_steps = 1 / (e - 1)
     mean_square_of_steps = (e + 1) / (e - 1) ** 2
     mean_w = mean_of_steps + 1 / 2
     mean_square_w = mean_square_of_steps + mean_of_steps + 1 / 3
     near = m**2 / 3
     far = m**2 + 4 * m * mean_w + 4 * mean_square_w
-    return probability_of_centre * near + (1 - probability_of_centre) * far
+    return near_share * near + (1 - near_share) * far

@@ -179,21 +179,28 @@ def _by_steps(half_width: Callable[[float], float]) -> Callable[[float], Perturb
         """Return the mechanism at this epsilon, which adds the noise to each value."""
         m = half_width(epsilon)
         e = math.exp(epsilon)
-        # The mass of the density is 2 m a within m of 0, and 2 sum_j (2 a E**-j) = 4 a / (E - 1)
-        # outside, j = 1, 2, and so on.
-        probability_of_centre = m / (m + 2 / (e - 1))
+        near_share = probability_of_centre(epsilon, m)
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
             """Return values x with noise."""
             step = rng.geometric(1 - 1 / e, x.shape) - 1  # the number of the step, from 0
             far = m + 2 * (step + rng.random(x.shape))
             near = m * rng.random(x.shape)
-            size = np.where(rng.random(x.shape) < probability_of_centre, near, far)
+            size = np.where(rng.random(x.shape) < near_share, near, far)
             return x + np.where(rng.random(x.shape) < 0.5, size, -size)
 
         return perturb
 
     return mechanism
+
+
+def probability_of_centre(epsilon: float, m: float) -> float:
+    """Return the probability that the noise of SCDF or Staircase is within m of 0.
+
+    With the density a there, its mass is 2 m a within m of 0, and 2 sum_j (2 a E**-j) = 4 a / (E - 1)
+    outside, j = 1, 2, and so on. m: the half width of the central step.
+    """
+    return m / (m + 2 / (math.exp(epsilon) - 1))
 
 
 def scdf_half_width(epsilon: float) -> float:

@@ -319,14 +319,19 @@ def test_a_figure_without_runs_is_an_exact_one(paper, number):
     assert described.exact is not has_runs
 
 
-def test_a_statement_is_not_computed_exactly_by_a_single_run_with_noise():
-    described = Figure(
+def figure_that_says_y_is_1():
+    """A figure without cells, whose paper says that y is 1."""
+    return Figure(
         title="a figure",
         x=Axis("x", "x"),
         y=Axis("y", "y"),
         cells=lambda options: [],
         statements={"y is 1": lambda rows: Verdict(rows[0]["y"] == 1)},
     )
+
+
+def test_a_statement_is_not_computed_exactly_by_a_single_run_with_noise():
+    described = figure_that_says_y_is_1()
     rows = [{"panel": "one", "curve": "a", "run": 0, "x": 0, "y": 1}]
     (of_one_run,) = described.statement_rows(rows)
     (of_exact_figure,) = replace(described, exact=True).statement_rows(rows)
@@ -407,13 +412,8 @@ def test_a_statement_about_no_case_cannot_be_told():
 
 
 def test_a_statement_that_nothing_here_can_tell_stands_in_the_result_with_its_reason():
-    described = Figure(
-        title="a figure",
-        x=Axis("x", "x"),
-        y=Axis("y", "y"),
-        cells=lambda options: [],
-        statements={"y is 1": lambda rows: Verdict(rows[0]["y"] == 1)},
-        untold={"it is 97 % accurate": "needs a network"},
+    described = replace(
+        figure_that_says_y_is_1(), untold={"it is 97 % accurate": "needs a network"}
     )
     row = {"panel": "one", "curve": "a", "run": 0, "x": 0, "y": 2}
     lines = described.outcome(Options(), {RUNS: [row]}).lines

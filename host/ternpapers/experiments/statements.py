@@ -24,15 +24,9 @@ def cells(options: Options) -> list[Cell]:
 
     Raises UsageError for options that choose the data, the mechanisms or the runs of one figure.
     """
-    of_one_figure = {
-        "data": options.data,
-        "runs": options.runs,
-        "mechanism": options.contender,
-    }
-    for option, value in of_one_figure.items():
-        if value is not None:
-            text = f"one --{option} does not suit the figures of all papers"
-            raise UsageError(text, hint=f"leave --{option} out")
+    for option in options.chosen:
+        text = f"one --{option} does not suit the figures of all papers"
+        raise UsageError(text, hint=f"leave --{option} out")
     cells_of_all = []
     for name, figure in _figures():
         cells_of_all += [replace(cell, table=name) for cell in figure.cells(options)]

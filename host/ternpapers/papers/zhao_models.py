@@ -29,9 +29,10 @@ from ternpapers.comparison.models import (
 )
 from ternpapers.figure import Figure
 from ternpapers.papers.zhao_means import EXISTING, PROPOSED
+from ternpapers.perturbing import WINDOWED
 from ternpapers.verdicts import Check
 
-_ROUNDED = ("pm", "hm", "pm-sub", "hm-tp")
+_ROUNDED = tuple(WINDOWED)
 _ALL_BEAT: dict[str, Check] = {
     "each of PM-SUB, Three-Outputs and HM-TP has smaller errors than each of Laplace, Duchi, PM "
     "and HM": partial(better_at_each, "epsilon", PROPOSED, EXISTING)
