@@ -8,6 +8,7 @@ import queue
 
 import pytest
 from harness.network_ports import PortServer, Rfc2217Server
+from harness.waiting import wait_for
 
 from ternhost.errors import NO_DEVICE, DeviceError
 from ternhost.reach.broker.mosquitto import free_port
@@ -58,8 +59,12 @@ def test_the_records_of_a_board_on_the_network_are_read(url, here, tern):
 
 def test_a_board_on_the_network_is_monitored(url, tern):
     tern("board", "deploy", url)
-    seen = tern("board", "monitor", url, "--seconds", "5", "--json").json
-    assert seen["frames"]["HELLO"] >= 1
+
+    def is_heard():
+        seen = tern("board", "monitor", url, "--seconds", "5", "--json", code=None).json
+        return seen["frames"].get("HELLO", 0) >= 1
+
+    wait_for(is_heard)
 
 
 def test_a_second_program_is_refused_while_the_first_uses_the_board(url):

@@ -1,6 +1,7 @@
 """A monitor decodes the frames of a board, and counts its errors and damaged frames."""
 
 import os
+import select
 import time
 from array import array
 
@@ -88,3 +89,14 @@ def test_a_board_that_does_not_answer_is_asked_less_often(board):
     assert pauses[0] > 1.0
     assert pauses[-1] <= 30.0
     assert last_pause == 1.0
+
+
+def test_each_request_reaches_the_board_and_stops_no_program_that_is_starting(board, watched):
+    """Ctrl-B, Ctrl-C and Ctrl-D would stop it."""
+    monitor, _ = watched
+    for _ in range(100):
+        monitor.ask_hello()
+        has_arrived, _, _ = select.select([board.far], [], [], 10.0)
+        assert has_arrived
+        request = os.read(board.far, 4096)
+        assert not {2, 3, 4} & set(request)

@@ -24,10 +24,10 @@ from ternhost import errors
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import DeviceError
 from ternhost.reach.absence import describe as describe_absence
-from ternhost.reach.links import hello_request, read_hello
+from ternhost.reach.links import read_hello
 from ternhost.reach.patience import GROWTH
 from ternhost.reach.ports import names
-from ternhost.reach.ports.link import PORT_ERRORS, open_port
+from ternhost.reach.ports.link import PORT_ERRORS, open_port, safe_hello_request
 from ternhost.store.boards import hello_fields
 from ternhost.text import counted, visible
 from terntools.boards import devices
@@ -46,7 +46,6 @@ _MOST_PAUSE = 30.0  # seconds between two requests to a board that does not answ
 _TURN = 0.02  # seconds that bytes of the host may wait
 _ABOUT_LINES = f"""\
 Each frame gets a line, and the state one every {STATUS:g} seconds; with --quiet only the state."""
-_CONTROL_BYTES = {2, 3, 4}  # Ctrl-B, Ctrl-C and Ctrl-D, by which MicroPython ends a program
 _TEMPERATURE = re.compile(r"; (-?[0-9]{1,4}) C$")  # at the end of a board's text
 
 
@@ -283,18 +282,10 @@ class Monitor:
         self.ask_hello()
 
     def ask_hello(self) -> None:
-        """Ask the board for a HELLO, unless the request happens to have bytes that end a program.
-
-        Ctrl-B, Ctrl-C and Ctrl-D would end the program of a board that is just starting, or that
-        uses a broker. Requests have random bytes, so the next one is likely to have none of these.
-        """
-        _, request = hello_request()
-        encoded = bytearray(1 + frames.cobs_size(len(request)))  # a zero ends any earlier frame
-        frames.cobs_encode(request, len(request), memoryview(encoded)[1:])
-        has_control_bytes = bool(_CONTROL_BYTES & set(encoded))
-        if not has_control_bytes:
-            with self._there():
-                self._board.write(bytes(encoded))
+        """Ask the board for a HELLO."""
+        _, request = safe_hello_request(wire.AT_ONCE)
+        with self._there():
+            self._board.write(request)
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
         """Show the frames that these bytes complete, and count those of the board.

@@ -138,7 +138,7 @@ class SerialLink(Link):
         """
         # So many zeros that the board gives a credit as soon as it begins to read the request.
         zeros = wire.AT_ONCE if self._in_flight else wire.CREDIT
-        nonce, request = _safe_hello_request(zeros)
+        nonce, request = safe_hello_request(zeros)
         if self._within_frame and self._waiting:
             # Drop the rest of that frame. The zeros at the beginning of the request end it.
             end_of_frame = self._waiting.index(0)
@@ -265,7 +265,7 @@ class SerialLink(Link):
         return hello
 
 
-def _safe_hello_request(zeros: int) -> tuple[int, bytes]:
+def safe_hello_request(zeros: int) -> tuple[int, bytes]:
     """Encode a HELLO_REQUEST that does not stop a board which is just starting.
 
     Until tern runs on the board, MicroPython's console reads the bytes, so none of them may be a
