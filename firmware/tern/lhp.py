@@ -1,8 +1,9 @@
 """LHP: report in which range a value lies, and the value, each range with its own privacy level.
 
 The range is reported by generalised randomised response, the value by a card of the level
-*reported* (Hao, Wu, Wan, Sensors 2023, 23, 1115). The paper states the largest budget as the cost,
-but both together cost more: they are certified exactly, as one card (shape 5 of cards.md).
+*reported* (Hao, Wu, Wan, Sensors 2023, 23, 1115). The paper proves the privacy of the range alone
+and of the value alone. Both together cost more: they are certified exactly, as one card (shape 5 of
+cards.md).
 """
 
 import struct

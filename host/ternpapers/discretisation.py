@@ -12,7 +12,8 @@ import numpy as np
 from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import duchi, three_outputs
 from ternpapers.mechanisms import hybrid
-from ternpapers.perturbing import WINDOWED, largest_output, piecewise_bound
+from ternpapers.perturbing import WINDOWED, largest_output
+from ternpapers.piecewise_law import PiecewiseLaw
 
 
 def added_variance(name: str, epsilon: float, outputs: int, x: Floats) -> Floats:
@@ -47,16 +48,11 @@ def _added_to_window(epsilon: float, t: float, step: float, x: Floats) -> Floats
     is constant within a window around the input, and outside of it. t: the parameter of the
     mechanism.
     """
-    e = math.exp(epsilon)
-    bound = piecewise_bound(epsilon, t)  # A
-    half_width = bound / (t + 1)  # of the window
-    centre = x * bound * t / (t + 1)
-    inside_density = e / (t + e) / (2 * half_width)
-    outside_density = t / (t + e) / (2 * bound - 2 * half_width)
-
-    window = _rounding_variance(centre - half_width, centre + half_width, step)
-    everywhere = _rounding_variance(np.array(-bound), np.array(bound), step)
-    return outside_density * everywhere + (inside_density - outside_density) * window
+    law = PiecewiseLaw(epsilon, t)
+    start = law.window_start(x)
+    window = _rounding_variance(start, start + 2 * law.half_width, step)
+    everywhere = _rounding_variance(np.array(-law.bound), np.array(law.bound), step)
+    return law.density_outside * everywhere + (law.density_inside - law.density_outside) * window
 
 
 def _rounding_variance(start: Floats, end: Floats, step: float) -> Floats:

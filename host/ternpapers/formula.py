@@ -1,6 +1,5 @@
 """Makes figures of formulas: nothing is drawn at random, and one cell computes all rows."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from ternhost.planning.cells import Cell, Row
 from ternhost.privacy import mechanisms
 from ternpapers.base import Options
 from ternpapers.figure import RUNS, Axis, Figure
-from ternpapers.perturbing import piecewise_bound
+from ternpapers.piecewise_law import PiecewiseLaw
 from ternpapers.verdicts import Check
 
 OF_EPSILON = Axis("epsilon", "epsilon")
@@ -86,31 +85,21 @@ def figure_of_density(
 
 
 def _densities(name: str, t: Callable[[float], float], inputs: Sequence[float]) -> list[Row]:
-    """Return the rows of `figure_of_density`.
-
-    With E = e**epsilon, the output is in the window, whose width is 2 h, with probability
-    E / (t + E), else outside of it in [-A, A]. So the density outside is
-    t / (t + E) / (2 A - 2 h), and in the window E times as high.
-    """
-    parameter = t(_SHOWN_EPSILON)
-    e = math.exp(_SHOWN_EPSILON)
-    bound = piecewise_bound(_SHOWN_EPSILON, parameter)  # A
-    half_width = bound / (parameter + 1)  # h, of the window around the input
-    outside_density = parameter / (parameter + e) / (2 * bound - 2 * half_width)
-    outputs = np.linspace(-bound, bound, 401).tolist()
+    """Return the rows of `figure_of_density`."""
+    law = PiecewiseLaw(_SHOWN_EPSILON, t(_SHOWN_EPSILON))
+    outputs = np.linspace(-law.bound, law.bound, 401).tolist()
     curve = f"{name}, epsilon {_SHOWN_EPSILON:g}"
 
     def density_of(window_start: float, output: float) -> float:
         """Return the density at an output. window_start: where the window of the input begins."""
-        if window_start <= output <= window_start + 2 * half_width:
-            return e * outside_density
-        return outside_density
+        if window_start <= output <= window_start + 2 * law.half_width:
+            return law.density_inside
+        return law.density_outside
 
     rows = []
     for x in inputs:
-        window_start = half_width * (x * parameter - 1)
-        law = partial(density_of, window_start)
-        rows += curves(f"input {x:g}", "output", "density", {curve: law}, outputs)
+        density = partial(density_of, law.window_start(x))
+        rows += curves(f"input {x:g}", "output", "density", {curve: density}, outputs)
     return rows
 
 

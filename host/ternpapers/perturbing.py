@@ -21,6 +21,7 @@ import numpy as np
 from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
 from ternpapers.mechanisms import hybrid, pdpm, pm
+from ternpapers.piecewise_law import PiecewiseLaw
 
 # Takes values in [-1, 1] and a generator, and returns unbiased reports of the values.
 Perturb = Callable[[Floats, np.random.Generator], Floats]
@@ -94,30 +95,21 @@ def _three_outputs_quantiles(epsilon: float) -> Quantiles:
 
 
 def _piecewise_quantiles(t: Callable[[float], float]) -> Callable[[float], Quantiles]:
-    """Return PM, PM-SUB or PM-OPT as a function of epsilon, by the function of their parameter t.
-
-    A report is a point of a window around x with probability E / (t + E), where E = e**epsilon, and
-    else one of [-A, A] outside of it. In both cases it is uniform.
-    """
+    """Return PM, PM-SUB or PM-OPT as a function of epsilon, by the function of their parameter t."""
 
     def mechanism(epsilon: float) -> Quantiles:
         """Return the piecewise mechanism at this epsilon."""
-        e = math.exp(epsilon)
-        parameter = t(epsilon)
-        bound = piecewise_bound(epsilon, parameter)  # A
-        half_width = bound / (parameter + 1)  # of the window
-        width = 2 * half_width
-        probability_inside = e / (parameter + e)
-        density_outside = (1 - probability_inside) / (2 * bound - width)
+        law = PiecewiseLaw(epsilon, t(epsilon))
 
         def quantiles(x: Floats, uniform: Floats) -> Floats:
             """Return the reports of x in [-1, 1]."""
-            window_start = half_width * (x * parameter - 1)
-            before = density_outside * (window_start + bound)  # the probability before the window
-            within = (uniform - before) / probability_inside  # from 0 to 1 in the window
-            left = uniform / density_outside - bound
-            right = bound - (1 - uniform) / density_outside
-            right_or_inside = np.where(within > 1, right, window_start + within * width)
+            start = law.window_start(x)
+            before = law.density_outside * (start + law.bound)  # the probability before the window
+            within = (uniform - before) / law.probability_inside  # from 0 to 1 in the window
+            left = uniform / law.density_outside - law.bound
+            inside = start + within * 2 * law.half_width
+            right = law.bound - (1 - uniform) / law.density_outside
+            right_or_inside = np.where(within > 1, right, inside)
             return np.where(within < 0, left, right_or_inside)
 
         return quantiles
@@ -128,15 +120,6 @@ def _piecewise_quantiles(t: Callable[[float], float]) -> Callable[[float], Quant
 def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
     """Return PM, PM-SUB or PM-OPT as a function of epsilon, by the function of their parameter t."""
     return _drawn(_piecewise_quantiles(t))
-
-
-def piecewise_bound(epsilon: float, t: float) -> float:
-    """Return A, the largest output of the piecewise mechanism of parameter t.
-
-    With E = e**epsilon it is A = (E + t) (t + 1) / (t (E - 1)).
-    """
-    e = math.exp(epsilon)
-    return (e + t) * (t + 1) / (t * (e - 1))
 
 
 def _either(
@@ -291,7 +274,7 @@ WINDOWED = {
 
 def largest_output(name: str, epsilon: float) -> float:
     """Return the largest report of a windowed mechanism, for Algorithm 5."""
-    bounds = [piecewise_bound(epsilon, WINDOWED[name](epsilon))]
+    bounds = [PiecewiseLaw(epsilon, WINDOWED[name](epsilon)).bound]
     if name == "hm":
         bounds.append(duchi.constant(epsilon))
     elif name == "hm-tp":

@@ -14,6 +14,7 @@ from ternhost.privacy.mechanisms import piecewise
 from ternhost.vectorised import ModelParameters, gradients
 from ternpapers import baseline, laws, perturbing
 from ternpapers.comparison.reports import reported
+from ternpapers.piecewise_law import PiecewiseLaw
 
 # SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon
 # and e = exp(-epsilon). The density falls by e at m and at each step of 2 beyond it.
@@ -210,7 +211,7 @@ def law_of_piecewise(epsilon, t, x):
 
     The density has two values: a high one in a window around x, and a low one outside of it.
     """
-    bound = perturbing.piecewise_bound(epsilon, t)  # A
+    bound = PiecewiseLaw(epsilon, t).bound  # A
     middles_of_cells = (np.arange(GRID) + 0.5) / GRID  # of [0, 1]
     outputs = (2 * middles_of_cells - 1) * bound
 
@@ -240,7 +241,7 @@ def mean_squares_after_rounding(outputs, step):
 def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
     t = piecewise.t_sub(epsilon)
     outputs, probabilities = law_of_piecewise(epsilon, t, x)
-    step = perturbing.piecewise_bound(epsilon, t) / m
+    step = PiecewiseLaw(epsilon, t).bound / m
 
     mean_square = probabilities @ mean_squares_after_rounding(outputs, step)
     variance = mean_square - x**2  # since the mean is x, as the next test shows

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from ternpapers.mechanisms import pm
-from ternpapers.perturbing import piecewise_bound
+from ternpapers.piecewise_law import PiecewiseLaw
 
 # The probabilities with which a sign is kept, at a level and at a more private one.
 KEPT, KEPT_BY_MORE_PRIVATE = Fraction(5, 6), Fraction(2, 3)
@@ -37,4 +37,4 @@ def test_a_flip_as_in_the_sentence_before_algorithm_4_makes_the_opposite_sign_li
 def test_the_largest_output_of_pm_has_a_difference_as_its_denominator(epsilon):
     """As printed, numerator and denominator are the same, and the largest output would be 1."""
     root = math.exp(epsilon / 2)
-    assert piecewise_bound(epsilon, pm.t_pm(epsilon)) == pytest.approx((root + 1) / (root - 1))
+    assert PiecewiseLaw(epsilon, pm.t_pm(epsilon)).bound == pytest.approx((root + 1) / (root - 1))

@@ -17,6 +17,7 @@ from ternhost.privacy.mechanisms import piecewise, three_outputs
 from ternpapers import baseline, laws, perturbing
 from ternpapers.comparison.reports import reported
 from ternpapers.mechanisms import hybrid, pm
+from ternpapers.piecewise_law import PiecewiseLaw
 
 EPSILONS = (0.3, 0.75, 1.0, 2.0, 4.0)
 SHAPES = {"pm": pm.t_pm, "pm-opt": pm.t_opt, "pm-sub": piecewise.t_sub}  # t, by epsilon
@@ -168,7 +169,7 @@ def test_the_density_of_a_piecewise_mechanism_adds_up_to_1_and_keeps_epsilon(nam
         assert inside * width + outside * (2 * bound - width) == pytest.approx(1)
         assert max(-low, high) <= bound + 1e-9  # at x = -1 and x = 1 the two are equal
     assert inside / outside == pytest.approx(math.exp(epsilon))
-    assert perturbing.piecewise_bound(epsilon, t) == pytest.approx(bound)
+    assert PiecewiseLaw(epsilon, t).bound == pytest.approx(bound)
 
 
 @EACH_EPSILON
