@@ -20,6 +20,11 @@ PATIENCE = 15.0  # seconds until all children must have ended
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def heed_hang_up():
+    """Let SIGHUP end the process, also where the tests run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Command:
     """A `tern` command in a process of its own, whose children can be found after its end."""
 
@@ -33,6 +38,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=heed_hang_up,
         )
 
     def wait_for_child(self):
