@@ -5,14 +5,12 @@ multiples of A / m beside it. That is unbiased and adds variance, and in floatin
 exactly private.
 """
 
-import math
-
 import numpy as np
 
 from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import duchi, three_outputs
 from ternpapers.mechanisms import hybrid
-from ternpapers.perturbing import WINDOWED, largest_output
+from ternpapers.perturbing import WINDOWED, largest_output, probability_of_zero
 from ternpapers.piecewise_law import PiecewiseLaw
 
 
@@ -32,7 +30,7 @@ def added_variance(name: str, epsilon: float, outputs: int, x: Floats) -> Floats
         share = hybrid.hm_tp_share(epsilon)
         a = three_outputs.zero_probability(epsilon)
         constant = three_outputs.constant(epsilon, a)
-        probability = 1 - a * (1 - (1 - math.exp(-epsilon)) * np.abs(x))
+        probability = 1 - probability_of_zero(epsilon, a, x)
     else:
         return of_window
     # The reports C and -C need not be on the grid; a report of 0 is.

@@ -97,8 +97,9 @@ def _densities(name: str, t: Callable[[float], float], inputs: Sequence[float]) 
         return law.density_outside
 
     rows = []
-    for x in inputs:
-        density = partial(density_of, law.window_start(x))
+    window_starts = law.window_start(np.array(inputs)).tolist()
+    for x, window_start in zip(inputs, window_starts, strict=True):
+        density = partial(density_of, window_start)
         rows += curves(f"input {x:g}", "output", "density", {curve: density}, outputs)
     return rows
 

@@ -69,15 +69,21 @@ def convert(
 ) -> npt.NDArray[np.int64]:
     """Convert counts of the signs of a level (..., 2) into those of a more private level (PLC).
 
-    Some signs are flipped at random, with probability (p_i - p_j) / (2 p_i - 1) from level i to
-    level j, where p is the probability that a level reports the right sign. source, target: the
-    magnitudes of the two levels, Duchi's C = 1 / (2 p - 1), with target >= source; by these the
-    probability is (1 - C_i / C_j) / 2.
+    Some signs are flipped at random. source, target: as of `_flip_probability`.
     """
-    flip_probability = (1 - source / target) / 2
-    flipped = rng.binomial(counts, flip_probability)
+    flipped = rng.binomial(counts, _flip_probability(source, target))
     gained = flipped[..., ::-1]  # what one sign loses, the other gains
     return counts - flipped + gained
+
+
+def _flip_probability(source: float, target: float) -> float:
+    """Return the probability with which PLC flips a sign of one level for a more private one.
+
+    It is (p_i - p_j) / (2 p_i - 1) from level i to level j, where p is the probability that a level
+    reports the right sign. source, target: the magnitudes of the two levels, Duchi's
+    C = 1 / (2 p - 1), with target >= source; by these the probability is (1 - C_i / C_j) / 2.
+    """
+    return (1 - source / target) / 2
 
 
 def require_mu(mu: int, levels: int) -> None:
@@ -114,7 +120,7 @@ def mean_of_copies(
         own_signs = signs[is_here]
         sums[is_here] += (mu - len(targets)) * magnitudes[source] * own_signs
         for target in targets:
-            flip_probability = (1 - magnitudes[source] / magnitudes[target]) / 2
+            flip_probability = _flip_probability(magnitudes[source], magnitudes[target])
             is_flipped = rng.random(own_signs.shape) < flip_probability
             sums[is_here] += magnitudes[target] * np.where(is_flipped, -own_signs, own_signs)
     return sums / mu

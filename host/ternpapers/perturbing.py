@@ -86,12 +86,20 @@ def _three_outputs_quantiles(epsilon: float) -> Quantiles:
         size = np.abs(x)
         # The probabilities of an output with the sign of x, of 0, and of -C.
         same_sign = same_sign_at_0 + (same_sign_at_1 - same_sign_at_0) * size
-        zero = a - (a - a / e) * size
+        zero = probability_of_zero(epsilon, a, x)
         low = np.where(x > 0, 1 - same_sign - zero, same_sign)
         zero_or_high = np.where(uniform < low + zero, 0.0, c)
         return np.where(uniform < low, -c, zero_or_high)
 
     return quantiles
+
+
+def probability_of_zero(epsilon: float, a: float, x: Floats) -> Floats:
+    """Return with which probability Three-Outputs reports 0, for each input x in [-1, 1].
+
+    It falls from a at x = 0 to a / e**epsilon at |x| = 1.
+    """
+    return np.asarray(a - (a - a / math.exp(epsilon)) * np.abs(x))
 
 
 def _piecewise_quantiles(t: Callable[[float], float]) -> Callable[[float], Quantiles]:

@@ -3,10 +3,7 @@
 Sources: Wang et al., ICDE 2019, Algorithm 2; Zhao et al., IEEE IoT J. 8, 2021, Algorithm 3.
 """
 
-from __future__ import annotations
-
 import math
-from typing import overload
 
 from ternhost.datasets import Floats
 
@@ -19,6 +16,7 @@ class PiecewiseLaw:
     """
 
     def __init__(self, epsilon: float, t: float) -> None:
+        """Compute the law at this epsilon. t: the parameter that sets the width of the window."""
         e = math.exp(epsilon)
         self._t = t
         self.bound = (e + t) * (t + 1) / (t * (e - 1))
@@ -27,12 +25,6 @@ class PiecewiseLaw:
         self.density_inside = self.probability_inside / (2 * self.half_width)
         self.density_outside = self.density_inside / e
 
-    @overload
-    def window_start(self, x: float) -> float: ...
-
-    @overload
-    def window_start(self, x: Floats) -> Floats: ...
-
-    def window_start(self, x: float | Floats) -> float | Floats:
+    def window_start(self, x: Floats) -> Floats:
         """Return where the window of each input begins."""
         return self.half_width * (x * self._t - 1)

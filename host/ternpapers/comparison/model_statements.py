@@ -1,6 +1,6 @@
 """Checks of what the papers say about figures of models: cases that are beyond noise, or not.
 
-A case is compared by paired runs. Its level is that of `verdicts.gained`.
+In each case, paired runs are compared, at the level of significance of `verdicts.gained`.
 """
 
 import math

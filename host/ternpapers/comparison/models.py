@@ -89,8 +89,10 @@ LINEAR = Learning("linear", stand_ins.NUMBERS)
 class Folds:
     """Some folds of a cross-validation.
 
-    first: the number of the first one, see `erm.fold`. count: how many. seed: that of the divisions
-    and of the draws. reports: how many clients report in a run.
+    - first: the number of the first fold, as in `erm.fold`
+    - count: how many folds there are
+    - seed: the seed of the divisions into folds, and of all draws
+    - reports: how many clients report in a run
     """
 
     first: int
@@ -101,11 +103,14 @@ class Folds:
 
 @dataclass(frozen=True)
 class Trial:
-    """A curve in a panel, of which a cell computes some runs.
+    """A curve in a panel. A cell computes some of its runs.
 
-    panel: its title. column: that of the errors in the rows. model: see `Learning`. mechanism: it
-    perturbs the gradients, or is NON_PRIVATE. cases: the points of the curve, all of the same data
-    set. is_rounded: whether the reports are rounded to as many outputs as the case says.
+    - panel: the title of the panel
+    - column: the column of the rows that gets the errors
+    - model: the name of the model, as in `Learning`
+    - mechanism: the name of what perturbs the gradients, or NON_PRIVATE
+    - cases: the points of the curve, all of the same data set
+    - is_rounded: whether the reports are rounded to as many outputs as the case says
     """
 
     panel: str

@@ -54,9 +54,9 @@ def reported(
 ) -> Floats:
     """Perturb tuples (n x d) by a mechanism of perturbing.py; return unbiased reports (n x d).
 
-    A report is 0 at the numbers that its client leaves out. name: that of the mechanism. epsilon:
-    that of the whole report. outputs: how many values each number of a report can have, by
-    Algorithm 5 of Zhao et al., which rounds the reports of some mechanisms; None for no rounding.
+    A report is 0 at the numbers that its client leaves out. name: the mechanism. epsilon: what the
+    whole report costs. outputs: how many values each number of a report can have, by Algorithm 5 of
+    Zhao et al., which rounds the reports of some mechanisms; None for no rounding.
     """
     n, d = x.shape
     k, perturb = of_a_number(name, epsilon, d, outputs)
@@ -76,8 +76,9 @@ def variances_of_reports(
 ) -> Floats:
     """Return the exact variance of the report of each number x, in a tuple of d numbers.
 
-    The tuple is reported as by `reported`, with the same arguments. Where a client reports k of d
-    numbers, the mean square of a report is d / k times that of the mechanism at epsilon / k.
+    The tuple is reported as by `reported`, with the same arguments. A client that reports k of d
+    numbers perturbs each of them at epsilon / k, and multiplies it by d / k. With the probability
+    1 - k / d the report of a number is 0. Both together multiply the mean square by d / k.
     """
     if name == TUPLES:
         return tuple_bound(epsilon, d) ** 2 - x * x  # each report is this bound or its negative

@@ -37,8 +37,8 @@ class Setting:
 def error_of(model: str, fold: Dataset, weights: Floats) -> float:
     """Return the error of a model on the held-out fold.
 
-    That of a linear model is the mean squared error of its scores, and that of any other model the
-    part of the records whose class is not that of the sign of the score. weights: the model (d).
+    For a linear model this is the mean squared error of its scores. Any other model predicts a class
+    by the sign of its score, and its error is the misclassification rate. weights: the model (d).
     """
     if model == LINEAR_MODEL:
         return float(judging.figures(fold, MODELS[LINEAR_MODEL], weights)[SQUARED_ERROR])
