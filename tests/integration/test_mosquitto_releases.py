@@ -8,6 +8,7 @@ import re
 import brokers
 import pytest
 from harness.raw_client import RawClient, board_client
+from harness.waiting import wait_for
 
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration
@@ -21,6 +22,7 @@ from terntools.emulators.debian import NEXT
 STORE = "store.sqlite"
 PACKET_NUMBER_BYTES = 2  # with which a payload at QoS 1 begins
 COMPLAINT = re.compile(r"warning|deprecated|error", re.IGNORECASE)
+BRIDGE_CONNECTED = "New bridge connected"  # in the log of the central broker
 # They are about who runs the tests.
 OF_ROOT = ("Warning: Mosquitto should not be run as root/administrator.",)
 
@@ -85,7 +87,8 @@ def round_heard_by(board):
 def test_the_broker_of_a_fleet_and_that_of_a_site_start_without_a_complaint(place):
     site = place / SITES / "lab"
     with Mosquitto(place), Mosquitto(site):
-        pass
+        # A site that ended while its bridge connects would make the central broker complain.
+        wait_for(lambda: BRIDGE_CONNECTED in (place / LOG).read_text())
     assert complaints(place) == []
     assert complaints(site) == []
 
