@@ -45,9 +45,9 @@ def variances(name: str, epsilon: float, x: Floats, outputs: int | None = None) 
 def _variance_of_steps(epsilon: float, m: float) -> float:
     """Return the variance of noise whose density falls by E = e**epsilon at each step.
 
-    m: the half width of the central step, on which the noise is with `probability_of_centre`.
-    Otherwise its size is m + 2 w, where w is a geometric number from 0, which
-    grows with probability 1 / E, and a uniform number of [0, 1] in addition.
+    m: the half width of the central step. The noise lies on this step with the probability that
+    `probability_of_centre` returns. Otherwise its size is m + 2 w. Here w is the sum of a geometric
+    number from 0, which grows with probability 1 / E, and a uniform number of [0, 1].
     """
     e = math.exp(epsilon)
     near_share = probability_of_centre(epsilon, m)

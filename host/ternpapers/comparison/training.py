@@ -42,16 +42,16 @@ def error_of(model: str, fold: Dataset, weights: Floats) -> float:
     """
     if model == LINEAR_MODEL:
         return float(judging.figures(fold, MODELS[LINEAR_MODEL], weights)[SQUARED_ERROR])
-    # The sign of the score says the class, as that of an SVM does.
+    # Judged as an SVM, whose class is the sign of the score.
     return 1 - float(judging.figures(fold, MODELS["svm"], weights)[ACCURACY])
 
 
 def trained_weights(setting: Setting, dataset: Dataset, reports: int, seed: int) -> Floats:
     """Train a model by LDP-FedSGD, or without privacy, and return its weights (d).
 
-    Clients report gradients, of which each number is clipped to [-1, 1], as by `reported`. reports:
-    how many clients there are. seed: with the same one, the clients of a round draw the same
-    numbers with each mechanism, also if they drew more of them in an earlier round.
+    Clients clip each number of their gradients to [-1, 1], and report it as `reported` does.
+    reports: how many clients there are. seed: with the same one, the clients of a round draw the
+    same numbers with each mechanism, also if they drew more of them in an earlier round.
     """
     if setting.mechanism == NON_PRIVATE:
         return optimum(MODELS[setting.model], dataset, TrainingPlan.regularisation)
