@@ -1,7 +1,9 @@
 """Prints the sizes as .mpy of each board's modules of the device library, and the change to
 firmware/figures.json.
 
-python tests/figures.py [--keep]      --keep also measures on emulated boards, and rewrites the file
+python tests/figures.py                     only that
+python tests/figures.py --keep              measure on emulated boards, too, and rewrite the file
+python tests/figures.py --history PICTURE   draw each figure by commit, and print what changed it
 """
 
 from __future__ import annotations
@@ -10,10 +12,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import figures_history
+
 from ternbench.cases import Case
+from ternhost.errors import TernError
+from ternhost.plots import canvas
 from terntools.boards import mpy
 
 KEPT = mpy.FIRMWARE / "figures.json"
@@ -102,10 +109,39 @@ def _print(title: str, sizes: dict[str, dict[str, int]]) -> None:
     print(f"{'total':24}" + "".join(f"{sum(modules.values()):12}" for modules in sizes.values()))
 
 
+def print_history(picture: Path) -> None:
+    """Print which commit changed which figure by at least 1 %, and draw all figures by commit.
+
+    Raises TernError if there is no history here, or if the picture cannot be written.
+    """
+    canvas.check_place(picture)
+    history = figures_history.commits(KEPT)
+    for line in figures_history.changes(history):
+        print(line)
+    canvas.save(figures_history.draw(history), picture)
+    print(f"{len(history)} commits changed {KEPT.name}; {picture} shows each figure by commit")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="sizes of the modules of each board, as .mpy")
-    parser.add_argument("--keep", action="store_true", help=f"write all figures to {KEPT}")
-    args, sizes = parser.parse_args(argv), sizes_by_board()
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--keep", action="store_true", help=f"write all figures to {KEPT}")
+    help_of_history = "draw each figure by commit into this picture, and print what changed it"
+    what.add_argument("--history", metavar="PICTURE", type=Path, help=help_of_history)
+    args = parser.parse_args(argv)
+    if args.history:
+        try:
+            print_history(args.history)
+        except TernError as error:
+            parser.error(str(error))
+        return 0
+    print_sizes(keep=args.keep)
+    return 0
+
+
+def print_sizes(*, keep: bool) -> None:
+    """Print the size of each module by board, and write all figures to the file if `keep` is true."""
+    sizes = sizes_by_board()
     kept = json.loads(KEPT.read_text())["mpy_bytes"]
     _print("bytes", sizes)
     totals = {board: sum(modules.values()) for board, modules in sizes.items()}
@@ -118,14 +154,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name not in _NO_PART:
             print()
             _print(f"added --with {name}", added([name]))
-    if args.keep:
+    if keep:
         figures = {
             "pico_emulated": on_the_emulated_pico()[0],
             **{f"{name}_emulated": on_qemu(name) for name in COUNTING},
             "mpy_bytes": sizes,
         }
         KEPT.write_text(json.dumps(figures, indent=2) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
