@@ -1,4 +1,4 @@
-"""`tern bench`: measures latency, energy and battery life of boards.
+"""`tern bench`: measures latency, energy and battery life of boards, and profiles a report.
 
 Each verb, such as `tern bench latency`, is in a module of its own.
 """
@@ -12,6 +12,7 @@ BENCH = CommandGroup(
     example="tern bench latency --fleet pico-emulated:1",
     verbs={
         "latency": "ternbench.latency_command",
+        "profile": "ternbench.profile_command",
         "energy": "ternbench.energy_command",
         "battery": "ternbench.battery_command",
     },

@@ -36,12 +36,17 @@ count instructions, and give the least time of a chip."""
 
 
 def add_options(parser: argparse.ArgumentParser, hidden: bool = False) -> None:
-    """Add the options that describe a report, which `tern bench energy` has as well.
+    """Add the options that name a board and describe a report, which `tern bench energy` has as well.
 
     hidden: the help shows only the board and --fleet.
     """
-    case = Case()
     devices.add_board_or_fleet(parser, HELP["fleet"], "pico-emulated:1")
+    add_report_options(parser, hidden)
+
+
+def add_report_options(parser: argparse.ArgumentParser, hidden: bool = False) -> None:
+    """Add the options that describe a report. hidden: the help does not show them."""
+    case = Case()
     add_option(
         parser,
         "--mechanism NAME",

@@ -29,6 +29,7 @@ from terntools.emulators.unix_fleet import FIRMWARE
 from terntools.testing import board_program
 
 PROGRAM = Path(__file__).with_name("latency_program.py")
+_NAMING_PROGRAM = Path(__file__).with_name("profile_program.py")
 DIRECTORY = "/bench"  # on a board: the files of the device that is measured
 # The units of a subject's times, which are also part of the names of its figures.
 MICROSECONDS, INSTRUCTIONS = "us", "instructions"
@@ -136,6 +137,14 @@ class BoardSubject(Subject):
         milliseconds = round(1000 * seconds)
         with contextlib.suppress(SilenceError):  # a board that sleeps does not answer
             self._repl.run(f"import machine\nmachine.deepsleep({milliseconds})", 1.0)
+
+    def functions(self) -> list[tuple[str, int, list[tuple[int, str]]]]:
+        """Return the Python functions that the board has imported.
+
+        They are by module: its name, its address, and the address and the name of each function that
+        is known there. A name is such as "tern.client.Client.respond".
+        """
+        return self._repl.values(_NAMING_PROGRAM.read_text(), _BENCH_TIMEOUT)
 
     @property
     def has_native(self) -> bool:
@@ -253,6 +262,22 @@ def subject(fleet_name: str, marker: int | None = None) -> Iterator[Subject]:
             yield UnixSubject(Path(folder))
 
 
+@contextmanager
+def profiled_pico(profile: Path) -> Iterator[BoardSubject]:
+    """Boot an emulated Pico that profiles what it does, as `subject` boots one without that.
+
+    profile: the file for the profile, see `boot_pico`. Raises DeviceError if it does not boot.
+    """
+    with contextlib.ExitStack() as stack:
+        yield _emulated_pico(stack, profile)
+
+
+def _emulated_pico(stack: contextlib.ExitStack, profile: Path | None = None) -> BoardSubject:
+    """Boot an emulated Pico that runs for as long as `stack` is open. profile: see `boot_pico`."""
+    board = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True, profile=profile))
+    return BoardSubject(stack.enter_context(Repl(board.url)))
+
+
 def _emulated_board(emulated_fleet: OnFirmware, stack: contextlib.ExitStack) -> BoardSubject:
     """Boot an emulated board that runs for as long as `stack` is open.
 
@@ -261,8 +286,7 @@ def _emulated_board(emulated_fleet: OnFirmware, stack: contextlib.ExitStack) -> 
     """
     machine = qemu.MACHINES.get(emulated_fleet.firmware)
     if machine is None:
-        pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))
-        return BoardSubject(stack.enter_context(Repl(pico.url)))
+        return _emulated_pico(stack)
     if not machine.counts:
         hint = "use --fleet rv32-emulated:1"
         raise UsageError(f"the clock of {emulated_fleet.text} counts no instructions", hint)

@@ -81,11 +81,11 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
         modules[name] = _Module.parsed(name, text)
         _count_bindings(modules[name])  # a name that is bound more than once is no constant
     constants = {name: _constants(module) for name, module in modules.items()}
-    short_names = _short_names(modules.values())
+    short = _short_names(modules.values())
     folded = {}
     for name, module in modules.items():
         text = _without_unused_errors(_fold(module, constants))
-        folded[name] = rename(text, short_names)
+        folded[name] = rename(text, short)
     return folded
 
 
@@ -155,8 +155,15 @@ def fold_program(program: str, sources: Mapping[str, str]) -> str:
     So a program can look into the folded library, which matters for tests. sources: the texts of the
     library's modules before they are folded, by name.
     """
-    modules = [_Module.parsed(name, text) for name, text in sources.items()]
-    return rename(program, _short_names(modules))
+    return rename(program, short_names(sources))
+
+
+def short_names(sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the short name that `fold` gives to each private name of these modules.
+
+    sources: the texts of the library's modules before they are folded, by name.
+    """
+    return _short_names([_Module.parsed(name, text) for name, text in sources.items()])
 
 
 def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:

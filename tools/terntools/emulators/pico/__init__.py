@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,21 @@ from ternhost.errors import DeviceError
 from terntools.boards import uf2
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
+from terntools.emulators.pico import functions
 from terntools.emulators.process import EmulatedMachine, locked
 
 _HERE = Path(__file__).parent
 _ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
-_NODE_FILES = ("core.mjs", "runner.mjs", "package.json", "package-lock.json")
+_NODE_FILES = ("core.mjs", "profile.mjs", "runner.mjs", "package.json", "package-lock.json")
 _PACKAGES = ("pico-sdk-source=2.1.1-1", "tinyusb-source=0.18.0+dfsg-1", "pioasm=2.1.1-1")
 _BOARD = "RPI_PICO"
 _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n'
 
 _OPTIONS = {"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES}
 FIRMWARE = Recipe("pico-firmware", micropython.MICROPYTHON_VERSION, _OPTIONS, ("firmware.bin",))
+# The same build with the table of its C functions, which only a profile needs. A build that was made
+# before there was this table boots all the same.
+PROFILED = replace(FIRMWARE, products=("firmware.bin", functions.TABLE))
 
 _RP2040JS = json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"]
 _SOURCES = {name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)}
@@ -68,7 +73,7 @@ def build_pico(progress: Progress) -> Path:
     shows the user a line about a step.
     """
     needs_sampler = not cache.find_entry(SAMPLER)
-    needs_firmware = not cache.find_entry(FIRMWARE)
+    needs_firmware = not cache.find_entry(PROFILED)
     requirements = {_NODE}  # to run it
     if needs_sampler:
         extras.require("elftools")  # for MicroPython's linker of native modules
@@ -78,7 +83,7 @@ def build_pico(progress: Progress) -> Path:
         requirements.update(_MACHINE_REQUIREMENTS)
     debian.install(requirements, progress)
 
-    firmware = cache.build_entry(FIRMWARE, _with_progress(_build_firmware, progress), progress)
+    firmware = cache.build_entry(PROFILED, _with_progress(_build_firmware, progress), progress)
     cache.build_entry(MACHINE, _with_progress(_build_machine, progress), progress)
     cache.build_entry(SAMPLER, _with_progress(_build_sampler, progress), progress)
     return firmware / "firmware.bin"
@@ -134,6 +139,7 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     shell.run("cmake", "-S", port, "-B", build, *options)
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
+    functions.write_table(build / "firmware.elf", out / functions.TABLE)
     compiler = micropython.version_of("arm-none-eabi-gcc")
     return {**checksums, **micropython.checksums_in(packages), "compiler": compiler}
 
@@ -194,6 +200,15 @@ def firmware_file() -> bytes:
     return uf2.file_of((firmware / "firmware.bin").read_bytes())
 
 
+def functions_file() -> Path:
+    """Return the file with the C functions of the firmware. Raises DeviceError if not built."""
+    firmware = cache.find_entry(PROFILED)
+    if firmware is None:
+        text = "the emulated Pico was built without the table of functions that a profile needs"
+        raise DeviceError(text, hint=_BUILD)
+    return firmware / functions.TABLE
+
+
 def boot_pico(
     flash: Path | None = None,
     *,
@@ -201,14 +216,16 @@ def boot_pico(
     skip_idle: bool = False,
     volume: Path | None = None,
     blank: bool = False,
+    profile: Path | None = None,
 ) -> EmulatedMachine:
     """Boot an emulated Pico.
 
     flash: the file that keeps its flash; None: the flash is lost at the end. seed: makes the whole
     run the same each time. skip_idle: time in which it only waits passes at once. volume: the
     folder that stands for the drive of its USB boot loader. blank: a new flash holds no firmware,
-    so that the boot loader waits for one. Raises DeviceError if it is not built or does not start,
-    and UsageError for a flash in use.
+    so that the boot loader waits for one. profile: the file into which the emulator writes which
+    functions spend the time; see profile.mjs. Raises DeviceError if it is not built or does not
+    start, and UsageError for a flash in use.
     """
     firmware = cache.find_entry(FIRMWARE)
     machine = cache.find_entry(MACHINE)
@@ -226,6 +243,8 @@ def boot_pico(
         command.append("--skip-idle")
     if volume is not None:
         command += ["--volume", volume]
+    if profile is not None:
+        command += ["--profile", profile, "--functions", functions_file()]
 
     process = _start(command, flash)
     first_line = _first_line(process)

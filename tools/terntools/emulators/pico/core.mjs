@@ -92,7 +92,8 @@ INSTRUCTIONS.forEach((bits, i) => {
 const ONES = Uint8Array.from({ length: 512 }, (_, i) => i.toString(2).replaceAll('0', '').length);
 
 // What executes instructions of `mcu`, `most` at a time, until it waits or `goesOn` says no, and returns how many.
-export function fastCore(mcu) {
+// With a profiler, each instruction is executed by its `step`.
+export function fastCore(mcu, profiler = null) {
   const { core, clock } = mcu;
   const r = core.registers;
   const ram8 = mcu.sram;
@@ -565,10 +566,12 @@ export function fastCore(mcu) {
     return taken;
   }
 
+  const next = profiler ? () => profiler.step(step) : step;
+
   return (most, goesOn) => {
     let left = most;
     while (left > 0 && !core.waiting && goesOn()) {
-      const end = clock.nanosCounter + step() * CYCLE_NANOS;
+      const end = clock.nanosCounter + next() * CYCLE_NANOS;
       if (clock.nextAlarm !== null && clock.nextAlarm.nanos <= end) clock.tick(end - clock.nanosCounter);
       else clock.nanosCounter = end;
       left--;

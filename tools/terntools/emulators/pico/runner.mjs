@@ -1,7 +1,7 @@
 // An emulated Pico: the stock MicroPython firmware in rp2040js, with its USB serial port on a Unix socket of its owner's.
 //
 //   node runner.mjs --bootrom FILE [--firmware FILE] [--flash FILE] [--volume DIR] [--seed N] [--skip-idle]
-//                   [--attached]
+//                   [--attached] [--profile FILE --functions FILE]
 //
 // The first line on stdout is {"port": PATH}, in a folder that nobody else may enter, once a host would see the board's
 // port, or its boot loader. Time on the device is simulated cycles: while it computes it does not depend on this
@@ -11,7 +11,8 @@
 // firmware asks for it, waits there for a .uf2 file, and takes it block by block.
 // --seed makes a run repeatable: the ring oscillator's random bits, and when input arrives, at whole milliseconds of
 // the device's time, only while it waits, and all that was sent together at once. --attached ends the runner when its
-// stdin is closed.
+// stdin is closed. --profile is where profile.mjs writes which functions spent the time; --functions has the addresses of
+// those in C.
 import fs from 'node:fs';
 import net from 'node:net';
 import os from 'node:os';
@@ -20,6 +21,7 @@ import { randomBytes } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { ConsoleLogger, LogLevel, RP2040, USBCDC } from 'rp2040js';
 import { fastCore } from './core.mjs';
+import { ProfileFile, Profiler } from './profile.mjs';
 
 const FLASH_SIZE = 2 << 20;
 const INSTRUCTIONS_A_TURN = 100_000; // between looks at the port
@@ -72,6 +74,8 @@ const { values: options } = parseArgs({
     seed: { type: 'string' },
     'skip-idle': { type: 'boolean', default: false },
     attached: { type: 'boolean', default: false },
+    profile: { type: 'string' },
+    functions: { type: 'string' },
   },
 });
 
@@ -211,7 +215,8 @@ class Pico {
     this.frozen = false;
     if (this.flash.image.readUInt32LE(0) === 0xffffffff) this.startLoader();
     this.mcu = mcu;
-    this.execute = fastCore(mcu);
+    this.profiler = profileFile && new Profiler(mcu, profileFile);
+    this.execute = fastCore(mcu, this.profiler);
     this.input = [];
     this.connectUsb(mcu);
   }
@@ -295,6 +300,7 @@ class Pico {
           break;
         }
         clock.tick(step);
+        this.profiler?.idle(step);
         idle += step;
       } else {
         i += this.execute(INSTRUCTIONS_A_TURN - i, goesOn) - 1;
@@ -358,6 +364,7 @@ class BootLoader {
 
 let client = null;
 let timer = null;
+const profileFile = options.profile ? new ProfileFile(options.profile, options.functions) : null;
 const pico = new Pico(openFlash(), randomBits(), (bytes) => client?.write(bytes));
 
 let announced = false;

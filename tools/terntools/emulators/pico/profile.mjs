@@ -1,0 +1,279 @@
+// Attributes the time of the emulated Pico to the functions that spend it, those in C and those in Python.
+//
+// It follows each call and return of the processor from outside, so that the time on the device is the same without it.
+// A call path is a node of a tree, below the node of its caller. A C function is known by its address, from the linker's
+// table. A Python function is known from the interpreter: its functions fun_..._call get the function object in r0, and
+// mp_execute_bytecode gets a state whose first word is it.
+//
+// A segment lasts from one call of time.ticks_us() to the next, exactly between the two moments that the program reads.
+// Each segment is a line of JSON: the nodes and Python functions that are new, the function that ended it, and for each
+// node the nanoseconds that it spent itself and how often it was called.
+import fs from 'node:fs';
+
+const FLASH = 0x10000000;
+const RAM = 0x20000000;
+const FLASH_BYTES = 2 << 20;
+const RAM_BYTES = 264 << 10;
+const TIMER = 0x40054;
+const TIMERAWL = 0x28;
+const NANOS_OF_CYCLE = 8; // 125 MHz
+
+// Numbers of what has no entry in the linker's table.
+const ROM = 1; // the boot ROM, with its functions for floats and memory
+const NATIVE = 2; // machine code that MicroPython has loaded: of viper and assembler functions
+const FIRST = 3; // the first function of the table
+
+const WAITING = -1; // kinds of nodes that are no functions
+const INTERRUPT = -2;
+const PYTHON = 1 << 20; // and from here on Python functions
+
+// What is in r0 when a C function is called that runs a function of Python.
+const FUNCTION = 1; // an object with the words type, context (the module), table of inner functions, code
+const ASSEMBLER = 2; // one of an assembler function, with the words type, number of arguments, code
+const STATE = 3; // the state of a function that runs, whose first word is the object
+const HOOKS = {
+  fun_bc_call: FUNCTION,
+  fun_native_call: FUNCTION,
+  fun_viper_call: FUNCTION,
+  fun_asm_call: ASSEMBLER,
+  mp_execute_bytecode: STATE,
+};
+
+// The part of the profile that outlives a reset of the chip: the tree, and the file that it goes to.
+export class ProfileFile {
+  constructor(file, table) {
+    this.file = fs.openSync(file, 'w');
+    this.table = JSON.parse(fs.readFileSync(table, 'utf8'));
+    this.children = [new Map()]; // of each node: its children by kind
+    this.nanos = [0]; // that each node spent itself in this segment
+    this.calls = [0];
+    this.touched = [];
+    this.newNodes = [];
+    this.pythons = new Map(); // numbers of Python functions, by their code
+    this.newPythons = [];
+  }
+
+  // The node below `parent` of a function, or another kind.
+  child(parent, kind) {
+    let node = this.children[parent].get(kind);
+    if (node === undefined) {
+      node = this.children.length;
+      this.children[parent].set(kind, node);
+      this.children.push(new Map());
+      this.nanos.push(0);
+      this.calls.push(0);
+      this.newNodes.push([node, parent, kind]);
+    }
+    return node;
+  }
+
+  touch(node) {
+    if (this.nanos[node] === 0 && this.calls[node] === 0) this.touched.push(node);
+  }
+
+  called(node) {
+    this.touch(node);
+    this.calls[node] += 1;
+    return node;
+  }
+
+  spend(node, nanos) {
+    this.touch(node);
+    this.nanos[node] += nanos;
+  }
+
+  python(object, context, code) {
+    let number = this.pythons.get(code);
+    if (number === undefined) {
+      number = PYTHON + this.pythons.size;
+      this.pythons.set(code, number);
+      this.newPythons.push([number, object, context]);
+    }
+    return number;
+  }
+
+  endSegment(python) {
+    const segment = {
+      by: python,
+      nodes: this.newNodes,
+      pythons: this.newPythons,
+      spent: this.touched.map((node) => [node, this.nanos[node], this.calls[node]]),
+    };
+    fs.writeSync(this.file, `${JSON.stringify(segment)}\n`);
+    for (const node of this.touched) {
+      this.nanos[node] = 0;
+      this.calls[node] = 0;
+    }
+    this.touched = [];
+    this.newNodes = [];
+    this.newPythons = [];
+  }
+}
+
+// Follows the calls of one chip, from its reset on.
+export class Profiler {
+  constructor(mcu, file) {
+    this.mcu = mcu;
+    this.core = mcu.core;
+    this.file = file;
+    this.functions(file.table);
+    this.frames = [{ kind: 0, back: 0, sp: RAM + RAM_BYTES, node: 0, python: 0 }];
+    this.top = this.frames[0];
+    this.interrupted = []; // depths of the stack at interrupts
+    this.entered = 0; // the first instruction of an interrupt, which is executed in the step that enters it
+    this.listen();
+  }
+
+  // Number the functions of the linker's table, and find for each address of code its function.
+  functions(table) {
+    this.inFlash = new Uint16Array(FLASH_BYTES >> 1);
+    this.inRam = new Uint16Array(RAM_BYTES >> 1).fill(NATIVE);
+    this.starts = [];
+    this.hooks = [];
+    this.ticks = 0;
+    table.forEach(([address, size, name], index) => {
+      const kind = FIRST + index;
+      this.starts[kind] = address;
+      this.hooks[kind] = HOOKS[name] ?? 0;
+      if (name === 'fun_bc_call') this.bytecodeCall = kind;
+      if (name === 'time_ticks_us') this.ticks = kind;
+      const [code, base] = address >= RAM ? [this.inRam, RAM] : [this.inFlash, FLASH];
+      code.fill(kind, (address - base) >> 1, (address - base + size + 1) >> 1);
+    });
+  }
+
+  kindAt(address) {
+    const inFlash = (address - FLASH) >>> 0;
+    if (inFlash < FLASH_BYTES) return this.inFlash[inFlash >>> 1];
+    const inRam = (address - RAM) >>> 0;
+    if (inRam < RAM_BYTES) return this.inRam[inRam >>> 1];
+    return ROM;
+  }
+
+  listen() {
+    const { core } = this;
+    const enter = core.exceptionEntry.bind(core);
+    const leave = core.exceptionReturn.bind(core);
+    core.exceptionEntry = (number) => {
+      const sp = core.registers[13];
+      enter(number);
+      this.interrupted.push(this.frames.length);
+      const root = this.file.called(this.file.child(0, INTERRUPT));
+      this.entered = core.registers[15] & ~1;
+      this.top = { kind: 0, back: 0, sp, node: root, python: 0 };
+      this.frames.push(this.top);
+      this.push(this.kindAt(this.entered), this.entered, 0, sp);
+    };
+    core.exceptionReturn = (code) => {
+      leave(code);
+      this.cut(this.interrupted.pop() ?? 1);
+    };
+    const timer = this.mcu.peripherals[TIMER];
+    const read = timer.readUint32.bind(timer);
+    timer.readUint32 = (offset) => {
+      if (offset === TIMERAWL && this.isTicks()) this.file.endSegment(this.top.python);
+      return read(offset);
+    };
+  }
+
+  isTicks() {
+    const { frames } = this;
+    return this.top.kind === this.ticks || frames[frames.length - 2]?.kind === this.ticks;
+  }
+
+  cut(depth) {
+    this.frames.length = Math.max(depth, 1);
+    this.top = this.frames[this.frames.length - 1];
+  }
+
+  pop() {
+    if (this.frames.length > 1) this.cut(this.frames.length - 1);
+  }
+
+  // Begin a frame of the function `kind`, which the processor enters at the address `to`.
+  push(kind, to, back, sp) {
+    this.frames.push(this.frameBelow(this.top, kind, to, back, sp));
+    this.top = this.frames[this.frames.length - 1];
+  }
+
+  // The frame of a function that one with the frame `caller` calls.
+  frameBelow(caller, kind, to, back, sp) {
+    let { node } = caller;
+    const python = to === this.starts[kind] ? this.pythonFunction(kind, caller) : 0;
+    if (python) node = this.file.called(this.file.child(node, python));
+    node = this.file.called(this.file.child(node, kind));
+    return { kind, back, sp, node, python: python || caller.python };
+  }
+
+  // The number of the Python function that a call of a C function begins; 0 if it begins none.
+  pythonFunction(kind, caller) {
+    const hook = this.hooks[kind];
+    if (!hook) return 0;
+    let object = this.core.registers[0];
+    if (hook === ASSEMBLER) return this.file.python(object, 0, this.word(object + 8));
+    if (hook === STATE) {
+      if (caller.kind === this.bytecodeCall) return 0; // it has begun there
+      object = this.word(object);
+    }
+    return this.file.python(object, this.word(object + 4), this.word(object + 12));
+  }
+
+  // A word of RAM or flash; 0 elsewhere, since to read a register can change it.
+  word(address) {
+    const inRam = (address - RAM) >>> 0;
+    if (inRam < RAM_BYTES || (address - FLASH) >>> 0 < FLASH_BYTES) return this.mcu.readUint32(address);
+    return 0;
+  }
+
+  // Execute an instruction, and attribute its cycles, which are returned.
+  step(execute) {
+    const r = this.core.registers;
+    const pc = r[15] & ~1;
+    const { frames } = this;
+    const cycles = execute();
+    let from = pc;
+    if (this.entered) {
+      from = this.entered;
+      this.entered = 0;
+    }
+    this.file.spend(this.top.node, cycles * NANOS_OF_CYCLE);
+    const to = r[15] & ~1;
+    if (to !== from + 2 && to !== from + 4) this.follow(from, to);
+    return cycles;
+  }
+
+  follow(from, to) {
+    const r = this.core.registers;
+    const sp = r[13];
+    const opcode = this.mcu.readUint16(from);
+    const kind = this.kindAt(to);
+    const links = (opcode & 0xf800) === 0xf000 || (opcode & 0xff80) === 0x4780; // BL and BLX
+    // GCC also takes BL for a jump within a large function.
+    if (links && (kind !== this.top.kind || kind <= NATIVE || to === this.starts[kind])) {
+      this.push(kind, to, r[14] & ~1, sp);
+      return;
+    }
+    while (sp > this.top.sp && this.frames.length > 1) this.pop(); // a long jump
+    if (to === this.top.back && sp === this.top.sp) this.pop();
+    else if (kind !== this.top.kind) this.jump(kind, to);
+  }
+
+  // A jump into another function: a tail call, or a return to somewhere else than after the call.
+  jump(kind, to) {
+    if (to !== this.starts[kind] && kind !== ROM) {
+      let depth = this.frames.length - 1;
+      while (depth > 0 && this.frames[depth].kind !== kind) depth -= 1;
+      if (depth > 0) {
+        this.cut(depth + 1);
+        return;
+      }
+    }
+    const { back, sp } = this.top;
+    this.pop();
+    this.push(kind, to, back, sp);
+  }
+
+  idle(nanos) {
+    this.file.spend(this.file.child(this.top.node, WAITING), nanos);
+  }
+}
