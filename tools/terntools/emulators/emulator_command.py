@@ -15,7 +15,7 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.reach import named
 from ternhost.signals import heeding_interrupts
 from ternhost.terminal import Progress
-from terntools.emulators import catalogue, micropython, named_boards, pico, qemu
+from terntools.emulators import catalogue, micropython, named_boards, pico, pico_w, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
 
@@ -57,21 +57,22 @@ def _add_run(actions: Any) -> None:
     example = """tern emulator build pico
         tern emulator run --flash pico.bin
         tern emulator run --name desk
+        tern emulator run pico-w --firmware RPI_PICO_W-v1.28.0.uf2
         tern emulator run rv32 --flash c3.bin
         tern emulator run --blank"""
     run = add_command(
         actions, "run", "run an emulated board until Ctrl-C, and print its port", example, _run
     )
     text = (
-        "pico, or a board with the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33) "
-        "(default: pico)"
+        "pico, pico-w (with Wi-Fi that reaches only this computer; needs --firmware), or a board with "
+        "the instruction set of ESP32-C3 (rv32), ESP32 (xtensa) or RP2350 (m33) (default: pico)"
     )
     run.add_argument(
         "what",
         nargs="?",
         metavar="BOARD",
         default=catalogue.PICO,
-        choices=catalogue.NAMES,
+        choices=(*catalogue.NAMES, pico_w.NAME),
         help=text,
     )
     flash_or_name = run.add_mutually_exclusive_group()
@@ -82,6 +83,8 @@ def _add_run(actions: Any) -> None:
         "commands call it id:NAME"
     )
     add_option(flash_or_name, "--name NAME", text)
+    text = "MicroPython: a .uf2 file for a Pico W, which a new flash of pico-w gets"
+    add_option(run, "--firmware FILE", text, type=Path)
     text = "folder of the drive of a Pico's boot loader (default with --blank: a new one)"
     add_option(run, "--volume DIR", text, type=Path)
     text = (
@@ -115,6 +118,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.what != catalogue.PICO and (args.blank or args.volume is not None):
         text = f"--blank and --volume need a Pico, not {args.what}"
         raise UsageError(text, hint="no other emulated board has a boot loader")
+    if args.what != pico_w.NAME and args.firmware is not None:
+        text = f"--firmware is for {pico_w.NAME}, not {args.what}"
+        raise UsageError(text, hint="tern has the firmware of all other emulated boards")
     with (
         heeding_interrupts(),
         tempfile.TemporaryDirectory(prefix="tern-blank-") as folder,
@@ -170,6 +176,8 @@ def _booted(args: argparse.Namespace) -> EmulatedMachine:
     """Start the emulated board that the options describe. Raises DeviceError and UsageError."""
     if args.what == catalogue.PICO:
         return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
+    if args.what == pico_w.NAME:
+        return pico_w.boot_pico_w(args.firmware, args.flash)
     return catalogue.boot(args.what, args.flash)
 
 

@@ -1,10 +1,13 @@
 """A board that a process of this machine emulates, and the lock of its flash."""
 
 import contextlib
+import json
 import os
+import selectors
+import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ternhost.errors import UsageError
@@ -116,3 +119,50 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
                 text = f"{flash} does not have the size of this board's flash: "
                 raise UsageError(f"{text}is it another board's?", hint="name another file")
         yield (lock,)
+
+
+def start(
+    command: Sequence[str | Path], flash: Path | None, flash_bytes: int, seconds: float
+) -> EmulatedMachine | None:
+    """Start a program that emulates a board, and wait until a host would see the board's port.
+
+    command: of the program. It prints {"port": PATH} as its first line, where PATH is a socket in a
+    folder of its own, and ends when its input closes. flash: the file of the board's flash, which
+    stays locked until the program ends; None: it needs no lock. flash_bytes: the size of the flash.
+
+    Returns the board, or None if its port does not show up within so many seconds. Raises
+    FileNotFoundError if there is no such program, and UsageError for a flash in use.
+    """
+    with locked(flash, flash_bytes) as lock:
+        # A session of its own: Ctrl-C is the host's to handle. The program ends when its input
+        # closes, which happens even if this process is killed.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            umask=0o077,  # its flash and its port are its owner's alone
+            pass_fds=lock,
+        )
+    first_line = _first_line(process, seconds)
+    if not first_line:
+        process.kill()
+        process.wait()
+        return None
+    port = Path(json.loads(first_line)["port"])
+
+    def remove_folder() -> None:
+        shutil.rmtree(port.parent, ignore_errors=True)
+
+    return EmulatedMachine(process, url=f"socket://{port}", clean=remove_folder)
+
+
+def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return the first line that a process prints; "" if there is none within so many seconds."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(seconds):
+            return ""
+        return process.stdout.readline()

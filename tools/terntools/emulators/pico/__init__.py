@@ -7,9 +7,7 @@ the second core.
 """
 
 import json
-import selectors
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,7 +21,7 @@ from terntools.boards import uf2
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
 from terntools.emulators.pico import functions
-from terntools.emulators.process import EmulatedMachine, locked
+from terntools.emulators.process import EmulatedMachine, start
 
 _HERE = Path(__file__).parent
 _ROM_SOURCES = ("bootrom.c", "tables.S", "bootrom.ld")
@@ -246,43 +244,15 @@ def boot_pico(
     if profile is not None:
         command += ["--profile", profile, "--functions", functions_file()]
 
-    process = _start(command, flash)
-    first_line = _first_line(process)
-    if not first_line:
-        process.kill()
-        process.wait()
+    try:
+        board = start(command, flash, _FLASH_BYTES, _BOOT_SECONDS)
+    except FileNotFoundError as error:
+        raise DeviceError("Node.js is not installed", hint=_BUILD) from error
+    if board is None:
         raise DeviceError(
             "the emulated Pico does not start", hint="'tern emulator info' lists the builds"
         )
-    port = Path(json.loads(first_line)["port"])  # a socket in a folder of its own
-
-    def remove_folder() -> None:
-        shutil.rmtree(port.parent, ignore_errors=True)
-
-    return EmulatedMachine(process, url=f"socket://{port}", clean=remove_folder)
-
-
-def _start(command: list[str | Path], flash: Path | None) -> subprocess.Popen[str]:
-    """Start the emulator, which locks the flash until it ends.
-
-    flash: the file of the flash; None: it needs no lock. Raises DeviceError if Node.js is not
-    installed, and UsageError for a flash in use.
-    """
-    try:
-        with locked(flash, _FLASH_BYTES) as lock:
-            # A session of its own: Ctrl-C is the host's to handle. The emulator ends when its
-            # input closes, which happens even if this process is killed.
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-                umask=0o077,  # its flash and its port are its owner's alone
-                pass_fds=lock,
-            )
-    except FileNotFoundError as error:
-        raise DeviceError("Node.js is not installed", hint=_BUILD) from error
+    return board
 
 
 def info() -> dict[str, Any]:
@@ -295,13 +265,3 @@ def info() -> dict[str, Any]:
         "machine": cache.read_record(MACHINE),
         "node": micropython.version_of("node") or None,
     }
-
-
-def _first_line(process: subprocess.Popen[str]) -> str:
-    """Return the first line that a process prints; "" if there is none in _BOOT_SECONDS."""
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        if not selector.select(_BOOT_SECONDS):
-            return ""
-        return process.stdout.readline()
