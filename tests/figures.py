@@ -150,7 +150,7 @@ def print_sizes(*, keep: bool) -> None:
         f"{'change to ' + KEPT.name:24}"
         + "".join(f"{total - old:+12}" for total, old in zip(totals.values(), before, strict=True))
     )
-    for name in mpy.BEYOND:
+    for name in mpy.beyond():
         if name not in _NO_PART:
             print()
             _print(f"added --with {name}", added([name]))

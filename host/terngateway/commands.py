@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from terngateway.bound import Bound
+from terngateway.listed_commands import GATEWAY
 from terngateway.site_fleet import SiteFleet, opened
 from ternhost import long_running
 from ternhost import options as fields
@@ -23,8 +24,6 @@ from ternhost.text import counted, visible
 if TYPE_CHECKING:
     from terngateway.nats.directories import Server
 
-HEADING = "Fleets"  # of tern --help
-
 _CHECK_EVERY = 0.5  # seconds between two looks at the condition of the server
 _STATUS = 5.0  # seconds for the sites to answer
 _ANSWER_CHECK = 0.1  # seconds between two looks at which sites have answered
@@ -33,12 +32,11 @@ _JSON_LINES = "print one JSON object per line"
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern gateway` and its actions."""
-    summary = "gateways of sites, which keep the keys of their devices and send only counts"
     example = """tern gateway init my-sites --site north --site south --host gateways.example.org
         tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites"""
-    actions = add_group(subparsers, "gateway", summary, example)
+    actions = add_group(subparsers, GATEWAY.name, GATEWAY.summary, example)
     _add_init(actions)
     _add_remove(actions)
     _add_server(actions)

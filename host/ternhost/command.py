@@ -90,6 +90,29 @@ class CommandGroup:
                 add_missing(actions, name, error)
 
 
+@dataclass(frozen=True)
+class ListedCommand:
+    """A command as `tern --help` lists it; what it does is imported only when it is needed.
+
+    heading: under which `tern --help` lists the command. place: what makes its parser, a module or
+    a "module:object" with a function `add_parser(subparsers)`. verbs: their names, if it only groups others.
+    """
+
+    name: str
+    heading: str
+    summary: str
+    place: str
+    verbs: tuple[str, ...] = ()
+
+    def add_parser(self, subparsers: Any) -> None:
+        """Add the parser of the command. Raises ModuleNotFoundError if it cannot be imported."""
+        module, _, attribute = self.place.partition(":")
+        maker = import_module(module)
+        if attribute:
+            maker = getattr(maker, attribute)
+        maker.add_parser(subparsers)
+
+
 def add_missing(subparsers: Any, name: str, error: ModuleNotFoundError) -> None:
     """Add a command that cannot be used, since a module of it is missing."""
     subparsers.add_parser(name, help=f"missing: there is no {error.name}")

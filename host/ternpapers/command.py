@@ -13,17 +13,15 @@ from ternhost.run.directory import new_directory
 from ternhost.terminal import Progress
 from ternpapers import experiments
 from ternpapers.experiments import Contender, Options
-
-HEADING = "Papers"  # of tern --help
+from ternpapers.listed_commands import PAPERS
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern papers` with its options."""
-    summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
     example = """tern papers zhao --figure 6 --output zhao-6
     tern papers variance --output variance
     tern papers erm --data digits --quick --output erm-digits"""
-    parser = add_command(subparsers, "papers", summary, example, run)
+    parser = add_command(subparsers, PAPERS.name, PAPERS.summary, example, run)
     summaries = experiments.summaries()
     text = "an experiment, or a paper, whose figures it lists"
     parser.add_argument("name", metavar="NAME", choices=summaries, help=text)

@@ -356,7 +356,7 @@ def emulated(name="pico"):
             )
             library = deploy.library_files(
                 machine,
-                more=(*mpy.ON_DEMAND, "bench", "app"),
+                more=(*mpy.on_demand(), "bench", "app"),
                 program=Program(PROGRAM.read_bytes()),
             )
             return {**library, **program_boards(), f"/lib/{PROGRAM.stem}.mpy": program}

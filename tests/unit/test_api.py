@@ -63,6 +63,23 @@ def test_importing_ternhost_imports_nothing_else():
     )
 
 
+LIST_MODULES_OF_ALL_NAMES = """
+import sys
+import ternhost
+for name in ternhost.__all__:
+    getattr(ternhost, name)
+print(*sys.modules)
+"""
+SLOW_PACKAGES = {"matplotlib", "nicegui", "pandas", "scipy", "sklearn"}
+
+
+def test_no_public_name_imports_a_package_that_takes_long():
+    words = [sys.executable, "-c", LIST_MODULES_OF_ALL_NAMES]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    packages = {name.partition(".")[0] for name in printed.split()}
+    assert packages & SLOW_PACKAGES == set()
+
+
 @pytest.mark.parametrize("name", ternhost.__all__)
 def test_what_is_exported_is_there_and_described(name):
     assert getattr(ternhost, name).__doc__

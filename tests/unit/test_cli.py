@@ -17,7 +17,8 @@ import pytest
 
 from ternhost import cli, errors
 from ternhost.cli import everywhere, tree
-from ternhost.command import add_command
+from ternhost.cli.parser import subparsers_of
+from ternhost.command import CommandGroup, ListedCommand, add_command
 from ternhost.registry import Registry
 
 TERN = [sys.executable, "-m", "ternhost"]
@@ -65,6 +66,42 @@ def run_command(monkeypatch, function):
     monkeypatch.setattr(cli, "COMMANDS", commands)
     monkeypatch.setattr(tree, "COMMANDS", commands)
     return cli.main(["try"])
+
+
+def test_the_list_of_commands_names_the_verbs_that_their_parsers_have():
+    listed = {}
+    for name, command in tree.COMMANDS.items():
+        if isinstance(command, ListedCommand | CommandGroup):
+            listed[name] = list(command.verbs)
+    parsers = subparsers_of(PARSER)
+    verbs_of_groups = {}
+    for name in listed:
+        only_groups_others = parsers[name].get_default("func") is None
+        verbs_of_groups[name] = list(subparsers_of(parsers[name])) if only_groups_others else []
+    assert listed == verbs_of_groups
+
+
+def test_the_list_of_commands_is_the_same_whether_they_are_imported_or_not():
+    assert tree.build_parser(["--help"]).format_help() == PARSER.format_help()
+
+
+LIST_MODULES = """
+import contextlib, io, sys
+from ternhost.cli import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(["--help"])
+print(*sys.modules)
+"""
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    """NumPy takes longer to import than the rest, and every command but few imports it."""
+    words = [sys.executable, "-c", LIST_MODULES]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    modules = set(ended.stdout.split())
+    assert "ternhost.cli.listed_commands" in modules
+    assert "ternhost.cli.running" not in modules
+    assert "numpy" not in modules
 
 
 NO_GMQTT = ModuleNotFoundError("No module named 'gmqtt'", name="gmqtt")

@@ -62,7 +62,7 @@ def test_the_pages_state_the_measured_figures(page):
         assert sentence in text
 
 
-@pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
+@pytest.mark.skipif("app" not in mpy.beyond(), reason="no tern.app here")
 @pytest.mark.parametrize("name", ADDED)
 def test_the_application_is_small(name):
     without = sum(figures.sizes_of(mpy.BOARDS[name]).values())

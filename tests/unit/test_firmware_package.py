@@ -139,7 +139,8 @@ def extra_modules(monkeypatch):
         exec(text, module.__dict__)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(mpy, "library", lambda architecture="": library(architecture) | more)
-    monkeypatch.setattr(mpy, "BEYOND", modules.beyond(mpy.library(), mpy.MAIN.read_text()))
+    beyond = modules.beyond(mpy.library(), mpy.MAIN.read_text())
+    monkeypatch.setattr(mpy, "beyond", lambda: beyond)
 
 
 @pytest.mark.slow

@@ -6,11 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ternhost.cli.listed_commands import BACKUP
 from ternhost.command import add_command, add_group, print_result, warn
 from ternhost.errors import OK
 from ternhost.text import counted
-
-HEADING = "Fleets"  # of tern --help
 
 _DIRECTORY = "directory of a broker, of a store or of a run"
 _MEGABYTE = 1e6  # bytes
@@ -18,8 +17,9 @@ _MEGABYTE = 1e6  # bytes
 
 def add_parser(subparsers: Any) -> None:
     """Add the command `tern backup` with its actions `save` and `restore`."""
-    summary = "back up what a host needs to continue elsewhere, and restore it"
-    actions = add_group(subparsers, "backup", summary, "tern backup save my-broker fleet.backup")
+    actions = add_group(
+        subparsers, BACKUP.name, BACKUP.summary, "tern backup save my-broker fleet.backup"
+    )
 
     summary = "save a directory as one file, and check the copy; its programs may run meanwhile"
     save = add_command(

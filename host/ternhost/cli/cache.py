@@ -4,18 +4,16 @@ import argparse
 from typing import Any
 
 from ternhost import cache
+from ternhost.cli.listed_commands import CACHE
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
 from ternhost.terminal import confirm
 
-HEADING = "Set up"  # of tern --help
-
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern cache` and its action to the commands."""
-    summary = "show what tern keeps between commands, and its size; clear it"
     example = "tern cache\ntern cache clear emulators --yes"
-    parser = add_command(subparsers, "cache", summary, example, run_show)
+    parser = add_command(subparsers, CACHE.name, CACHE.summary, example, run_show)
     parser.usage = f"{parser.prog} [ACTION ...]"
     actions = parser.add_subparsers(
         title="actions", dest="action", metavar="ACTION", prog=parser.prog

@@ -13,6 +13,7 @@ from typing import Any
 
 from tern.card import PROJECTION, Card
 from ternhost.cli import account, named
+from ternhost.cli.listed_commands import CARD
 from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
@@ -22,16 +23,13 @@ from ternhost.privacy.base import MICRO, parse_epsilon
 from ternhost.privacy.mechanisms import shipped
 from ternhost.words import HELP
 
-HEADING = "Mechanisms"  # of tern --help
-
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern card` and its actions to the commands."""
-    summary = "design, certify and show cards, the integer tables of mechanisms"
     example = (
         "tern card design three-outputs --epsilon 2 --output three.card\ntern card show three.card"
     )
-    actions = add_group(subparsers, "card", summary, example)
+    actions = add_group(subparsers, CARD.name, CARD.summary, example)
     summary = "list the mechanisms and the shipped cards"
     add_command(actions, "list", summary, "tern card list", run_list)
     _add_design(actions)

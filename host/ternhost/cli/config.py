@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import project
+from ternhost.cli.listed_commands import CONFIG
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.text import did_you_mean
-
-HEADING = "Set up"
 
 _NO_FILE = f"""there is no {project.FILE} in this directory; for options that you type again and again, write one:
   data = "flights"
@@ -22,9 +21,8 @@ _NO_FILE = f"""there is no {project.FILE} in this directory; for options that yo
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern config` to the commands."""
-    summary = f"show which options are in force, and what sets them: a default or {project.FILE}"
     example = "tern config\ntern config train fedsgd\ntern config board provision"
-    parser = add_command(subparsers, "config", summary, example, run)
+    parser = add_command(subparsers, CONFIG.name, CONFIG.summary, example, run)
     text = "the words of a command, such as: train fedsgd (default: all that the file sets)"
     parser.add_argument("words", nargs="*", metavar="COMMAND", help=text)
 

@@ -5,14 +5,13 @@ The other verbs of the group come from packages that have them, as entry points.
 
 import argparse
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from ternhost.command import CommandGroup, add_command, add_option, print_result
+from ternhost.command import add_command, add_option, print_result
 from ternhost.datasets import CLASSIFICATION, describe, findings, own, reading
 from ternhost.datasets.findings import CategoricalUse, Finding, NumericUse, Use
 from ternhost.datasets.own import OwnData
@@ -25,17 +24,6 @@ from ternhost.text import counted, wrapped
 _COLUMNS = 80  # that the report fits
 _LONGEST_NAME = 24
 _MOST_UNUSED = 12  # columns that the report names
-
-DATA = CommandGroup(
-    name="data",
-    heading="Set up",
-    summary="describe your own data, and prepare that of sensors",
-    example="tern data describe my.csv",
-    verbs={
-        "describe": "ternhost.cli.data",
-        **{each.name: each.value for each in entry_points(group="tern.data_verbs")},
-    },
-)
 
 
 def add_parser(subparsers: Any) -> None:

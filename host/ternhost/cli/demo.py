@@ -3,16 +3,14 @@
 import argparse
 from typing import Any
 
+from ternhost.cli.listed_commands import DEMO
 from ternhost.command import add_command, print_result
 from ternhost.terminal import Progress
-
-HEADING = "Set up"  # of tern --help
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern demo` to the commands."""
-    summary = "learn through emulated boards which flights will be late, and what privacy costs"
-    add_command(subparsers, "demo", summary, "tern demo", run)
+    add_command(subparsers, DEMO.name, DEMO.summary, "tern demo", run)
 
 
 def run(args: argparse.Namespace) -> int:

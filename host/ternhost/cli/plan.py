@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ternhost.cli.listed_commands import PLAN
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.datasets import findings
 from ternhost.errors import OK, UsageError
@@ -43,8 +44,6 @@ from ternhost.planning.years import RoundsForYears
 from ternhost.privacy.units import DEVICE, parse_unit
 from ternhost.terminal import Progress
 
-HEADING = "Learn"  # of tern --help
-
 # Options that only some kinds of plans have.
 _OF_A_FLEET = ("unit", "public")  # each of them asks for a plan of a fleet that exists
 _RECORDS = ("records",)  # of a fleet that exists, or with --epsilon of new devices
@@ -56,9 +55,6 @@ _OF_A_STATISTIC = ("quantiles", "attributes", "categories")
 _OF_A_MODEL = ("by", "time", "held_out", "model", "workers", "public", "years", "every")
 _OF_RECORDS = (*_RECORDS, *_OF_A_BUDGET)
 
-_SUMMARY = (
-    "estimate how many devices a good model or an exact statistic needs, or what yours can learn"
-)
 _EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
     tern plan --data devices:20 --epsilon 2 --goal 0.8
     tern plan --devices 20,100,300 --records 500 --epsilon 1 --data flights-planned
@@ -70,7 +66,7 @@ _EXAMPLE = """tern plan --data flights-planned --epsilon 1 --plot plan.png
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern plan` to the commands."""
-    parser = add_command(subparsers, "plan", _SUMMARY, _EXAMPLE, run)
+    parser = add_command(subparsers, PLAN.name, PLAN.summary, _EXAMPLE, run)
     # What --data names resembles the records of the devices. `planning.records.load` loads it.
     data = f"{Planned.data}; with --statistic none: the plan assumes distributions"
     add_option(parser, "--data D", shown=data)

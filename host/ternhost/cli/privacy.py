@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ternhost.cli.listed_commands import PRIVACY
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, algorithms_of
@@ -14,19 +15,14 @@ from ternhost.statement.facts import Facts
 from ternhost.statement.find import find
 from ternhost.watch.stores import newest_run
 
-HEADING = "Look"  # of tern --help
-
 _PLANNED = ("train", "collect", "infer", "serve")
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern privacy` to the commands."""
-    summary = (
-        "write what a run, a store or a board promises, as a page for people who are no engineers"
-    )
     example = """tern privacy mine\ntern privacy my-fleet/store.sqlite\ntern privacy a0
         tern privacy --plan train --fleet simulated:20 --unit record --run-epsilon 1"""
-    parser = add_command(subparsers, "privacy", summary, example, run)
+    parser = add_command(subparsers, PRIVACY.name, PRIVACY.summary, example, run)
     what = "name or directory of a run, a store, or a board such as a0 (default: the newest run)"
     parser.add_argument("what", nargs="?", metavar="RUN|STORE|BOARD", help=what)
     add_option(parser, "--output DIR", shown="the run's own directory; of others privacy-NAME")

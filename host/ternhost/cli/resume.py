@@ -3,20 +3,18 @@
 import argparse
 from typing import Any
 
+from ternhost.cli.listed_commands import RESUME
 from ternhost.cli.running import run_to_its_end
 from ternhost.command import add_command, add_option
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 
-HEADING = "Learn"
-
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern resume` to the commands."""
-    summary = "go on with a run that was interrupted, with the options that it began with"
     example = """tern resume 20260102-030405
     tern resume my-fleet/store.sqlite --fleet port:a0,a1"""
-    parser = add_command(subparsers, "resume", summary, example, run)
+    parser = add_command(subparsers, RESUME.name, RESUME.summary, example, run)
     text = "the run: its name in runs, its directory, or its store"
     parser.add_argument("run", metavar="RUN", help=text)
     text = "the devices, if their boards have moved; 'tern fleet kinds' lists the kinds"

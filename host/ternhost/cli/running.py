@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ternhost import options as fields
+from ternhost.cli import listed_commands
 from ternhost.cli.progress import ProgressPrinter
-from ternhost.command import add_command, print_result, warn
+from ternhost.command import ListedCommand, add_command, print_result, warn
 from ternhost.errors import UsageError
 from ternhost.extensions import EXTENSIONS, option_classes
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
@@ -71,21 +72,20 @@ class PlaceOptions:
 class RunCommand:
     """A command that runs those learners whose `command` is its name."""
 
-    name: str
-    summary: str
+    listed: ListedCommand
     example: str
-    heading: str = "Learn"
 
     def add_parser(self, subparsers: Any) -> None:
         """Add the command's parser, and one for each of its learners if there are several."""
-        learners = algorithms_of(self.name)
-        parser = add_command(subparsers, self.name, self.summary, self.example, run)
+        name = self.listed.name
+        learners = algorithms_of(name)
+        parser = add_command(subparsers, name, self.listed.summary, self.example, run)
         parser.set_defaults(learner=None)
         shared = (*classes_of_run(), PlaceOptions)
-        fleet = default_fleet(self.name)
+        fleet = default_fleet(name)
         # The options of how a run goes on stand on the page of `tern train` alone.
         elsewhere = set()
-        if self.name != "train":
+        if name != "train":
             elsewhere = fields.names_of(Terms) | names_of_rare_options()
         if len(learners) > 1:
             add_pages_of_learners(parser, learners, shared, _default_learner(learners))
@@ -216,23 +216,20 @@ def _default_learner(learners: Mapping[str, type[Learner]]) -> str:
 
 
 TRAIN = RunCommand(
-    "train",
-    "train a model on a fleet under local differential privacy",
+    listed_commands.TRAIN,
     """tern train --data flights --fleet emulated:8 --epsilon 2
     tern train --unit record --run-epsilon 4 --fleet simulated:20
     tern train fedsgd --mechanism pm-sub --epsilon 4 --reports 20000""",
 )
 COLLECT = RunCommand(
-    "collect",
-    "estimate means, frequencies and quantiles of attributes under local differential privacy",
+    listed_commands.COLLECT,
     """tern collect --data wine --epsilon 4 --fleet emulated:2
     tern collect --quantiles median,p90 --data wine --epsilon 1 --fleet simulated:20000
     tern collect --unit record --run-epsilon 1 --records 500 --fleet simulated:20
     tern collect levels --epsilon 4""",
 )
 INFER = RunCommand(
-    "infer",
-    "classify records on the devices, and collect the results under local differential privacy",
+    listed_commands.INFER,
     """tern infer --data digits --epsilon 8 --fleet emulated:2
     tern infer --data digits --answer label --epsilon 4 --fleet simulated:1000
     tern infer --data digits --classifier runs/first --score-rounds 5 --epsilon 20 --fleet simulated:179""",

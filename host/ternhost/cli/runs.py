@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ternhost.cli.listed_commands import RUNS
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.judging import SIGNS, WORDS
@@ -22,18 +23,14 @@ from ternhost.text import columns_of, visible
 if TYPE_CHECKING:
     from ternhost.run.device_model import DeviceModel
 
-HEADING = "Learn"  # of tern --help
 _WIDE = 200  # columns of an output that is no terminal
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern runs` to the commands."""
-    summary = (
-        "list the runs in a directory or a store, oldest first; draw a report again; show a model"
-    )
     example = """tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine
     tern runs --model-of mine --output model.bin"""
-    parser = add_command(subparsers, "runs", summary, example, run)
+    parser = add_command(subparsers, RUNS.name, RUNS.summary, example, run)
     text = "directory with runs, or a store (default: runs)"
     default = str(directory.RUNS)
     parser.add_argument("place", nargs="?", default=default, metavar="DIR|STORE", help=text)

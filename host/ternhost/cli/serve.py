@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ternhost import log, long_running
 from ternhost import options as fields
 from ternhost.cli import running
+from ternhost.cli.listed_commands import SERVE
 from ternhost.cli.running import PlaceOptions
 from ternhost.command import JSON_LINES, add_command, add_option, print_line, print_result
 from ternhost.errors import OK, UsageError
@@ -35,8 +36,6 @@ from ternhost.watch.words import of_rounds
 
 if TYPE_CHECKING:
     from ternhost.watch.metrics import Metrics
-
-HEADING = "Learn"
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
 # Options that few served fleets need: they divide a table among devices and judges, or judge.
@@ -60,10 +59,9 @@ class _Watching:
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern serve` to the commands, with a parser for each learner."""
-    summary = "run rounds for a fleet on a schedule, until Ctrl-C"
     example = """tern serve --fleet mqtt:my-broker --every 1h --deadline 600 --quorum 0.9
         tern serve fedavg --fleet mqtt:my-broker --rounds 10 --json"""
-    parser = add_command(subparsers, "serve", summary, example, run, JSON_LINES)
+    parser = add_command(subparsers, SERVE.name, SERVE.summary, example, run, JSON_LINES)
     parser.set_defaults(learner=None)
     long_running.may_be_service(parser, _service_needs)
     shared = (Schedule, *classes_of_run(), PlaceOptions, _Watching, LogOptions)

@@ -1,8 +1,10 @@
 """All commands of `tern`, and its parser.
 
-A command is a module or an object with `HEADING` or `heading`, the heading under which
-`tern --help` lists it, and with `add_parser(subparsers)`, which calls `add_command`. Only the
-command that the command line names is imported; it imports extras and slow packages when it runs.
+A command is an object with `heading`, the heading under which `tern --help` lists it, and with
+`add_parser(subparsers)`, which calls `add_command`. A `ListedCommand` and a `CommandGroup` also have
+the rest of what `tern --help` says of them. So only the command that the command line names is
+imported; it imports extras and slow packages when it runs. An extension may also register a module,
+with `HEADING` instead of `heading`: that is imported for `tern --help`, too.
 """
 
 from __future__ import annotations
@@ -17,37 +19,38 @@ from typing import Any, Protocol
 from ternhost import errors
 from ternhost.cli import everywhere
 from ternhost.cli.parser import Parser, subparsers_of
-from ternhost.command import CommandGroup, add_missing
+from ternhost.command import CommandGroup, ListedCommand, add_missing
 from ternhost.registry import Registry
 
 
 class Command(Protocol):
-    """A command: a module, an object such as `RunCommand`, or a `CommandGroup`."""
+    """A command: a `ListedCommand`, a `CommandGroup`, or an object or a module of an extension."""
 
     def add_parser(self, subparsers: Any) -> None:
         """Add the command's parser to those of argparse."""
 
 
 # The core's commands. Those of other packages are entry points.
+_LISTED = "ternhost.cli.listed_commands"
 _OWN = {
-    "train": "ternhost.cli.running:TRAIN",
-    "collect": "ternhost.cli.running:COLLECT",
-    "infer": "ternhost.cli.running:INFER",
-    "serve": "ternhost.cli.serve",
-    "resume": "ternhost.cli.resume",
-    "plan": "ternhost.cli.plan",
-    "runs": "ternhost.cli.runs",
-    "broker": "ternhost.reach.broker.commands",
-    "backup": "ternhost.backup.command",
-    "card": "ternhost.cli.card",
-    "watch": "ternhost.watch.watch_command",
-    "dashboard": "ternhost.watch.dashboard_command",
-    "privacy": "ternhost.cli.privacy",
-    "demo": "ternhost.cli.demo",
-    "service": "ternhost.service.commands",
-    "data": "ternhost.cli.data:DATA",
-    "config": "ternhost.cli.config",
-    "cache": "ternhost.cli.cache",
+    "train": f"{_LISTED}:TRAIN",
+    "collect": f"{_LISTED}:COLLECT",
+    "infer": f"{_LISTED}:INFER",
+    "serve": f"{_LISTED}:SERVE",
+    "resume": f"{_LISTED}:RESUME",
+    "plan": f"{_LISTED}:PLAN",
+    "runs": f"{_LISTED}:RUNS",
+    "broker": f"{_LISTED}:BROKER",
+    "backup": f"{_LISTED}:BACKUP",
+    "card": f"{_LISTED}:CARD",
+    "watch": f"{_LISTED}:WATCH",
+    "dashboard": f"{_LISTED}:DASHBOARD",
+    "privacy": f"{_LISTED}:PRIVACY",
+    "demo": f"{_LISTED}:DEMO",
+    "service": f"{_LISTED}:SERVICE",
+    "data": f"{_LISTED}:DATA",
+    "config": f"{_LISTED}:CONFIG",
+    "cache": f"{_LISTED}:CACHE",
 }
 COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)
 
@@ -60,9 +63,10 @@ _LEAST_COLUMNS = 30  # of a text beside its name
 def build_parser(words: Sequence[str] | None = None) -> Parser:
     """Build the parser of `tern`.
 
-    words: the words of a command line, which say which commands the parser needs; None for all. A
-    command whose package or module is missing is listed with a text that says so. Raises
-    UsageError if the words name a command whose package is missing.
+    words: the words of a command line, which say which commands the parser needs; None for all. If
+    they name no command, such as for `tern --help`, the parser only lists the commands. One whose
+    package or module is missing is listed with a text that says so. Raises UsageError if the words
+    name a command whose package is missing.
     """
     parser = Parser(
         prog="tern",
@@ -80,50 +84,59 @@ def build_parser(words: Sequence[str] | None = None) -> Parser:
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog="tern"
     )
-    verb = None
-    names = _commands_needed(words)
-    if words and len(names) == 1 and len(words) > 1:
-        verb = words[1]
-    for name in names:
-        _add_command(subparsers, name, verb)
-    if len(names) == len(COMMANDS):
-        for name, package in COMMANDS.missing.items():
-            subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
-        parser.epilog = _overview(subparsers)
+    if words is not None and words[:1] == ["--version"]:
+        return parser
+    if words and _is_command(words[0]):
+        _add_named(subparsers, words)
+        return parser
+
+    only_listed = words is not None and not any(word in COMMANDS for word in words)
+    for name in COMMANDS:
+        command = _command(name)
+        if only_listed and isinstance(command, ListedCommand | CommandGroup):
+            subparsers.add_parser(name, help=command.summary)
+        else:
+            _add_command(subparsers, name)
+    for name, package in COMMANDS.missing.items():
+        subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
+    parser.epilog = _overview(subparsers)
     return parser
 
 
-def _add_command(subparsers: Any, name: str, verb: str | None) -> None:
-    """Add a command to the parsers of `tern`; of a group only the named verb, if it is one of it.
+def _is_command(word: str) -> bool:
+    """Return whether there is a command of this name. Raises UsageError if its package is missing."""
+    COMMANDS.require_package(word)
+    return word in COMMANDS
 
-    Raises ModuleNotFoundError if the module of the named verb cannot be imported.
-    """
+
+def _command(name: str) -> Any:
+    """Return a command; None if its package or its module is missing."""
     try:
-        command = COMMANDS[name]
-        if not isinstance(command, CommandGroup):
-            command.add_parser(subparsers)
-            return
+        return COMMANDS.get(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def _add_named(subparsers: Any, words: Sequence[str]) -> None:
+    """Add the command that a command line names; of a group only the named verb, if it is one of it.
+
+    words: the words of the command line. Raises ModuleNotFoundError if a module of the command or of
+    the named verb is missing.
+    """
+    command = COMMANDS[words[0]]
+    if isinstance(command, CommandGroup):
+        verb = words[1] if len(words) > 1 else None
+        command.add_parser(subparsers, verb)
+    else:
+        command.add_parser(subparsers)
+
+
+def _add_command(subparsers: Any, name: str) -> None:
+    """Add a command with all of its verbs; if a module is missing, a text that says so."""
+    try:
+        COMMANDS[name].add_parser(subparsers)
     except ModuleNotFoundError as error:  # the other commands still work
         add_missing(subparsers, name, error)
-        return
-    command.add_parser(subparsers, verb)
-
-
-def _commands_needed(words: Sequence[str] | None) -> list[str]:
-    """Return the commands whose parsers a command line needs: the one that it names, or all.
-
-    Importing the module of a command takes time, so the others are not imported. --version needs
-    none. Raises UsageError for a command whose package is missing.
-    """
-    if words is None or not words:
-        return list(COMMANDS)
-    first = words[0]
-    if first == "--version":
-        return []
-    COMMANDS.require_package(first)
-    if first in COMMANDS:
-        return [first]
-    return list(COMMANDS)  # for `tern --help`, and so that an error can name the most similar one
 
 
 def _overview(subparsers: argparse._SubParsersAction[Any]) -> str:
@@ -131,9 +144,8 @@ def _overview(subparsers: argparse._SubParsersAction[Any]) -> str:
     summaries = {}
     for action in subparsers._choices_actions:
         name = str(action.dest)
-        verbs = ", ".join(subparsers_of(subparsers.choices[name]))
-        is_group = verbs and subparsers.choices[name].get_default("func") is None
-        summaries[name] = f"{action.help}: {verbs}" if is_group else str(action.help)
+        verbs = ", ".join(_verbs_of(name, subparsers.choices[name]))
+        summaries[name] = f"{action.help}: {verbs}" if verbs else str(action.help)
     width = max(map(len, summaries)) + 2
     commands_of_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
     for name in summaries:
@@ -148,6 +160,15 @@ def _overview(subparsers: argparse._SubParsersAction[Any]) -> str:
     meanings = {str(code): meaning for code, meaning in errors.EXIT_CODES.items()}
     lines += _section("exit codes", meanings, 6)
     return "\n".join(lines)
+
+
+def _verbs_of(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    """Return the names of the verbs of a command that only groups others; of another one none."""
+    command = _command(name)
+    if isinstance(command, ListedCommand | CommandGroup):
+        return list(command.verbs)
+    does_something_itself = parser.get_default("func") is not None
+    return [] if does_something_itself else list(subparsers_of(parser))
 
 
 def _section(heading: str, texts: Mapping[str, str], width: int) -> list[str]:
@@ -171,10 +192,7 @@ def _section(heading: str, texts: Mapping[str, str], width: int) -> list[str]:
 
 def heading_of(name: str) -> str:
     """Return the heading under which `tern --help` lists a command."""
-    try:
-        command: Any = COMMANDS.get(name)  # None: its package is missing
-    except ModuleNotFoundError:
-        return _OTHERS
+    command = _command(name)
     for attribute in ("heading", "HEADING"):
         if hasattr(command, attribute):
             return str(getattr(command, attribute))

@@ -3,13 +3,12 @@
 import argparse
 from typing import Any
 
+from ternhost.cli.listed_commands import SERVICE
 from ternhost.command import add_command, add_group, print_result
 from ternhost.errors import OK
 from ternhost.service import install, paths
 from ternhost.service.plan import planned
 from ternhost.service.unit import STATE, USER, Unit, unit_name
-
-HEADING = "Set up"  # of tern --help
 
 _EXAMPLE = """tern service install broker -- broker run my-broker
         tern service install serve -- serve --fleet mqtt:my-broker --every 1h"""
@@ -17,8 +16,7 @@ _EXAMPLE = """tern service install broker -- broker run my-broker
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern service` with its actions `install` and `show` to the commands."""
-    summary = "run a command that lasts, such as 'tern serve', as a service of systemd"
-    actions = add_group(subparsers, "service", summary, _EXAMPLE)
+    actions = add_group(subparsers, SERVICE.name, SERVICE.summary, _EXAMPLE)
 
     summary = (
         f"make a service, tern-NAME, that runs a command of tern as the user {USER}, and start it"

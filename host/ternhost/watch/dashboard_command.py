@@ -5,23 +5,21 @@ import os
 from typing import Any
 
 from ternhost import extras, long_running
+from ternhost.cli.listed_commands import DASHBOARD
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
 from ternhost.long_running import ServiceNeeds
-
-HEADING = "Look"  # of tern --help
 
 _PATIENCE = 5.0  # seconds that the process of the page gets to end by itself
 
 
 def add_parser(subparsers: object) -> None:
     """Add `tern dashboard` to the commands."""
-    summary = "show a run in the browser of this machine, during the run or afterwards"
     example = """tern dashboard
         tern dashboard my-fleet/store.sqlite --port 8700
         tern dashboard runs/mine --json"""
     lines = "print one JSON object when the page is ready: url, store"
-    parser = add_command(subparsers, "dashboard", summary, example, run, lines)
+    parser = add_command(subparsers, DASHBOARD.name, DASHBOARD.summary, example, run, lines)
     text = "store, directory or name of a run, or directory with runs (default: the newest run in runs)"
     parser.add_argument("store", nargs="?", metavar="STORE", help=text)
     add_option(

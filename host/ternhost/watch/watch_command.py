@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ternhost.cli.listed_commands import WATCH
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.extensions import EXTENSIONS, Export
@@ -22,7 +23,6 @@ from ternhost.text import visible
 from ternhost.watch import curves, stores, words
 from ternhost.watch.summary import describe_round, summary_of
 
-HEADING = "Look"  # of tern --help
 _EVERY = 1.0  # seconds from one look at the store to the next
 
 Show = Callable[[Snapshot], None]
@@ -30,7 +30,6 @@ Show = Callable[[Snapshot], None]
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern watch` to the commands."""
-    summary = "show a run and its fleet in the terminal, until Ctrl-C"
     example = """tern watch my-broker/store.sqlite
         tern watch --once --json"""
     exports = _exports()
@@ -38,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
         files = [f"{flag(export.name)} {export.example}" for export in exports]
         example += f"\ntern watch {' '.join(files)}"
     lines = "print one JSON object per line whenever something changes"
-    parser = add_command(subparsers, "watch", summary, example, run, lines)
+    parser = add_command(subparsers, WATCH.name, WATCH.summary, example, run, lines)
     text = "name or directory of a run, or a store (default: the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
     add_option(parser, "--once", "show it once, and exit")

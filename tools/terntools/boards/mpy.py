@@ -84,11 +84,26 @@ def file_of(module: str) -> str:
 # Modules that a program may replace by its own.
 _OWN = ("tern.boards", "tern.compat", "tern.links")
 
-# Modules that a board gets only on demand: those that the client does without,
-ON_DEMAND = modules.on_demand(library())
-# and those for the user's own program, which it never imports.
-BEYOND = modules.beyond(library(), MAIN.read_text())
-CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
+
+# Modules that a board gets only on demand. They follow from the sources of the whole library, which
+# take a moment to read.
+
+
+@functools.cache
+def on_demand() -> tuple[str, ...]:
+    """Return the names of the modules that the client does without, without "tern."."""
+    return modules.on_demand(library())
+
+
+@functools.cache
+def beyond() -> tuple[str, ...]:
+    """Return the names of the modules for the user's own program, which the client never imports."""
+    return modules.beyond(library(), MAIN.read_text())
+
+
+def choices() -> tuple[str, ...]:
+    """Return the names of all modules that a board gets only on demand, sorted."""
+    return tuple(sorted({*on_demand(), *beyond()}))
 
 
 def sources_for(
@@ -98,7 +113,7 @@ def sources_for(
 
     They are made small: constants are replaced by their values, unused functions are removed, and
     names are shortened. whole: return every module that the board can use instead, as it is
-    written. more: extra modules, out of CHOICES, without "tern.". programs: texts of the user's
+    written. more: extra modules, out of `choices`, without "tern.". programs: texts of the user's
     program, whose imports are included. Raises UsageError if a program uses something of the
     library that the board does not get.
     """
@@ -112,8 +127,8 @@ def sources_for(
                 board=board,
                 named=frozenset(f"tern.{name}" for name in more),
                 programs=(MAIN.read_text(), ANSWERS.read_text(), *programs),
-                on_demand=ON_DEMAND,
-                beyond=BEYOND,
+                on_demand=on_demand(),
+                beyond=beyond(),
             )
         )
     for program in programs:

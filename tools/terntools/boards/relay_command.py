@@ -12,19 +12,17 @@ from ternhost.long_running import ServiceNeeds
 from ternhost.reach.ports import names
 from ternhost.signals import heeding_interrupts
 from terntools.boards.relay import Relay, passwords_of
-
-HEADING = "Fleets"  # of tern --help
+from terntools.listed_commands import RELAY
 
 _CHECK_EVERY = 0.5  # seconds between two looks whether Ctrl-C was pressed
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern relay` to the commands."""
-    summary = "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C"
     example = """tern relay a0 --broker my-broker
         tern broker site my-broker desk --ids 20-29 --relay
         tern relay a0,a1 --broker my-broker/sites/desk"""
-    parser = add_command(subparsers, "relay", summary, example, _run)
+    parser = add_command(subparsers, RELAY.name, RELAY.summary, example, _run)
     parser.add_argument("boards", metavar="BOARD[,BOARD...]", help=names.NAMES)
     add_option(parser, "--broker DIR", required=True)
     long_running.add_options(parser, _service_needs)

@@ -77,8 +77,8 @@ def add_parser(subparsers: Any) -> None:
         choices=program.MACHINES,
     )
     add_option(parser, "--main FILE", required=True)
-    text = f"{HELP['module']}: {', '.join(mpy.ON_DEMAND)}"
-    add_option(parser, "--module NAME...", text, choices=mpy.ON_DEMAND, dest="modules")
+    text = f"{HELP['module']}: {', '.join(mpy.on_demand())}"
+    add_option(parser, "--module NAME...", text, choices=mpy.on_demand(), dest="modules")
     add_option(parser, "--file FILE...", "also install this .py, .mpy or .json file", dest="files")
     add_option(parser, "--at-once N", "number of boards to update at once, after the first", 1)
 

@@ -19,8 +19,6 @@ from terntools.emulators import catalogue, micropython, named_boards, pico, pico
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
 
-HEADING = "Set up"  # of tern --help
-
 # What `tern emulator build` can name. Each function builds it, if it is not there yet, and
 # returns where it is; its argument shows the user a line about a step.
 _BUILDERS = {"device": micropython.build_device, "pico": pico.build_pico}

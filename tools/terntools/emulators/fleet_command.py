@@ -37,11 +37,10 @@ from terntools.boards.program import COLUMNS, read_schema
 from terntools.emulators.fleets import Emulated
 from terntools.emulators.micropython import find_micropython
 from terntools.emulators.unix_fleet import EmulatedFleet
+from terntools.listed_commands import FLEET
 
 if TYPE_CHECKING:
     from terntools.emulators.at_broker import AtBroker
-
-HEADING = "Fleets"  # of tern --help
 
 _CHECK_EVERY = 0.5  # seconds between two looks at the boards
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
@@ -56,9 +55,11 @@ _OWNERS = "owners"  # in it, the names of the owners whose records the clients h
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern fleet` and its actions to the commands."""
-    summary = "emulated boards for other commands, and a list of all kinds of fleets"
     actions = add_group(
-        subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
+        subparsers,
+        FLEET.name,
+        FLEET.summary,
+        "tern fleet kinds\ntern fleet emulate 2 --clients 500",
     )
     summary = (
         "run N emulated boards until Ctrl-C, at ports or, with --broker, with a broker; print "

@@ -14,6 +14,7 @@ from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from ternhost.terminal import Progress
+from terntools.listed_commands import HIL
 from terntools.sessions import Session, SessionProgress
 from terntools.testing import commits, expectations, hil_report
 from terntools.testing.board_run import (
@@ -28,8 +29,6 @@ from terntools.testing.board_run import (
 )
 from terntools.testing.hardware import MappedBoard
 from terntools.testing.hardware_map import read_map
-
-HEADING = "Measure"  # of tern --help
 
 
 def require_tests(tests: Sequence[Path]) -> None:
@@ -90,11 +89,10 @@ def worst(results: Sequence[BoardResult]) -> int:
 
 def add_parser(subparsers: Any) -> None:
     """Add `tern hil` to the commands."""
-    summary = "run the board tests on all boards of a hardware map at once"
     example = """tern hil --hardware-map boards.yaml
     tern hil --hardware-map boards.yaml pico-1 --json
     tern hil --hardware-map boards.yaml --history"""
-    parser = add_command(subparsers, "hil", summary, example, _run)
+    parser = add_command(subparsers, HIL.name, HIL.summary, example, _run)
     figures = "Also measure the figures that the map expects."
     codes = (
         "Exit code: 0 if all passed, 1 if a test or figure failed, "

@@ -41,7 +41,7 @@ class Dut:
     def deploy(self, *more: str) -> deploy.Machine:
         """Install the device library on the board, and return what kind of board it is.
 
-        more: names of extra modules to install, of mpy.ON_DEMAND.
+        more: names of extra modules to install, of `mpy.on_demand`.
         """
         with self.repl() as repl:
             return board_program.install_library(repl, more)

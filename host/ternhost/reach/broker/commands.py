@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import long_running
+from ternhost.cli.listed_commands import BROKER
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.long_running import ServiceNeeds
@@ -26,8 +27,6 @@ from ternhost.signals import heeding_interrupts
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-HEADING = "Fleets"  # of tern --help
-
 _CHECK_EVERY = 0.5  # seconds between two checks whether the file of passwords has changed
 _GONE = (
     "{path} is gone: was the directory moved? The broker runs on, but takes no new passwords until "
@@ -44,9 +43,7 @@ _DIRECTORY = "directory of the broker"
 
 def add_parser(subparsers: Any) -> None:
     """Add the command `tern broker` with its actions `config`, `site` and `run`."""
-    titles = " or ".join(kind.title for kind in KINDS.available())
-    summary = f"the broker of boards with a network, {titles}"
-    actions = add_group(subparsers, "broker", summary, "tern broker config my-broker")
+    actions = add_group(subparsers, BROKER.name, BROKER.summary, "tern broker config my-broker")
     _add_config(actions)
     _add_site(actions)
 
