@@ -11,6 +11,7 @@ from ternhost.count.rounds import Ending, Refusal, RoundResult
 from ternhost.learn.schedule import Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
+from ternhost.reach.broker import round_requests
 from ternhost.reach.broker.presence import BoardHello, Presence
 from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.broker.round_requests import RoundRequests
@@ -34,10 +35,11 @@ class Line:
     def __init__(self):
         self.presence = Presence(dict)
         self.asked, self.announcements = [], 0
+        self.epoch = 1  # of the fleet key that the boards have
 
     def hello(self, device, clients=1, retained=False):
         """A board says hello, or the broker sends a retained HELLO of it."""
-        hello = BoardHello(range(device, device + clients), 1, retained=retained)
+        hello = BoardHello(range(device, device + clients), self.epoch, retained=retained)
         self.presence.boards[f"{device:08x}"] = hello
         self.presence.changed.add(f"{device:08x}")
 
@@ -51,6 +53,7 @@ class Line:
 
     def ask(self, board, frame):
         self.asked.append(int(board, 16))
+        return True
 
 
 class Fleet:
@@ -155,6 +158,42 @@ def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(fleet):
 LIAR = 1  # claims all devices
 HONEST = list(range(2, 20))
 NOWHERE = 20  # a device on no board but claimed by the liar
+
+
+MANY = range(1, 7)  # devices, each on a separate board
+SILENT_FOR_LONG = 60.0  # seconds
+
+
+@pytest.fixture
+def many_boards(store, monkeypatch):
+    """A fleet of MANY boards in a round with one question; only two may be asked at once."""
+    monkeypatch.setattr(round_requests, "_MOST_AT_ONCE", 2)
+    keys.add(store, MANY)
+    many = Fleet(store)
+    many.line.epoch = many.state.key.epoch
+    for device in MANY:
+        many.line.hello(device)
+    many.update()
+    many.begin(1, (QUESTION, MANY))
+    return many
+
+
+def test_if_most_boards_are_silent_the_round_is_announced_again(many_boards):
+    many_boards.requests.ask_again(time.monotonic() + SILENT_FOR_LONG)
+    assert many_boards.line.announcements == 2
+    assert many_boards.line.asked == []
+
+
+def test_if_few_boards_are_silent_they_are_asked_in_turns(many_boards):
+    now = time.monotonic()
+    silent = [4, 5, 6]
+    for device in set(MANY) - set(silent):
+        many_boards.aggregator.give_up(1, [device])
+        many_boards.requests.note_answers([device], now)
+    many_boards.requests.ask_again(now + SILENT_FOR_LONG)
+    assert len(many_boards.line.asked) == 2
+    many_boards.requests.ask_again(now + 2 * SILENT_FOR_LONG)
+    assert set(many_boards.line.asked) == set(silent)
 
 
 @pytest.fixture

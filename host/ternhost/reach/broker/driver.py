@@ -23,7 +23,7 @@ from ternhost.reach.broker import fleet_keys
 from ternhost.reach.broker.expiry import ExpiryWarnings
 from ternhost.reach.broker.health import FleetHealth
 from ternhost.reach.broker.link import MqttLink
-from ternhost.reach.broker.roster import GREETING, BoardRoster
+from ternhost.reach.broker.roster import GREETING, BoardOnBroker, BoardRoster
 from ternhost.reach.broker.round_requests import RoundRequests
 from ternhost.reach.broker.state import FleetState
 from ternhost.reach.driver import (
@@ -104,6 +104,8 @@ class BrokerDriver(Driver):
             self._expiry = ExpiryWarnings(directory, self.rounds.warn)
         self._connected_devices: list[int] = []  # those that were there when it was opened
         self._last_upkeep = 0.0
+        # The boards that have yet to get the fleet key, which could not be sent to all at once.
+        self._boards_without_key: list[BoardOnBroker] = []
 
         # The event loop.
         self._runner = asyncio.Runner()
@@ -450,7 +452,9 @@ class BrokerDriver(Driver):
                 self._note_heard_sleepers((board.clients.start,))
         if self._requests and arrived:
             self._requests.assign(arrived)
-        fleet_keys.send_fleet_key(self.fleet, arrived)
+        # A board that could not be sent the key before may be sent it now.
+        lack_key = [*self._boards_without_key, *arrived]
+        self._boards_without_key = fleet_keys.send_fleet_key(self.fleet, lack_key)
         fleet_keys.warn_of_later_keys(self.fleet, arrived)
         # A board that did not have the key could not read the announcement of the open round.
         for board in changes.new:
@@ -489,7 +493,8 @@ class BrokerDriver(Driver):
 
         if new_key != self.fleet.key:
             self.fleet.key = new_key
-            fleet_keys.send_fleet_key(self.fleet, self.fleet.roster.boards.values())
+            all_boards = self.fleet.roster.boards.values()
+            self._boards_without_key = fleet_keys.send_fleet_key(self.fleet, all_boards)
             self._retain_model()
             if self._requests:
                 self._requests.announce()

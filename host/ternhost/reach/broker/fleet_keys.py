@@ -16,25 +16,37 @@ _HELLO_TIMEOUT = 2.0  # seconds in which boards send their HELLO again
 _TICK = 0.05  # seconds between two looks whether they have
 
 
-def send_fleet_key(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> None:
-    """Send the key of the fleet to those of the boards that have an earlier one."""
+def send_fleet_key(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> list[BoardOnBroker]:
+    """Send the key of the fleet to those of the boards that have an earlier one.
+
+    Return the boards that have to wait for it, since the broker has too many messages already.
+    """
+    waiting = []
     for board in boards:
         lacks_key = board.key.lacks(fleet.key.epoch)
-        if board.connected and lacks_key and _send(fleet, board):
+        if not board.connected or not lacks_key or not _knows_key_of(fleet, board):
+            continue
+        if _send(fleet, board):
             board.key.sent = True
+        else:
+            waiting.append(board)
+    return waiting
+
+
+def _knows_key_of(fleet: FleetState, board: BoardOnBroker) -> bool:
+    """Return whether the host has the key of the board's first client."""
+    return bool(fleet.aggregator.key(board.clients.start))
 
 
 def _send(fleet: FleetState, board: BoardOnBroker) -> bool:
     """Send a board the key of the fleet, encrypted with the key of the board's first client.
 
-    Return False, and send nothing, if the host does not know the key of that client.
+    Return whether it was sent. The host must have the key of that client.
     """
     first = board.clients.start
     client_key = fleet.aggregator.key(first)
-    if not client_key:
-        return False
-    fleet.link.ask(board.name, fleet.key.frame(first, client_key))
-    return True
+    assert client_key
+    return fleet.link.ask(board.name, fleet.key.frame(first, client_key))
 
 
 def warn_of_later_keys(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> None:
@@ -73,7 +85,8 @@ async def renew_hellos(fleet: FleetState, stopped: Callable[[], bool]) -> None:
         if not is_old or may_sleep:
             continue
         keeps_its_key = board.key.epoch >= fleet.key.epoch
-        if board.key.sent or (keeps_its_key and _send(fleet, board)):
+        can_be_sent_it = keeps_its_key and _knows_key_of(fleet, board)
+        if board.key.sent or (can_be_sent_it and _send(fleet, board)):
             awaited.add(board.name)
 
     end = time.monotonic() + _HELLO_TIMEOUT

@@ -36,6 +36,9 @@ SITE = "%s/site/%s"  # to the host: whether a site's broker is connected to this
 
 _KEEP_ALIVE = 30  # seconds
 _LEAVE_TIMEOUT = 2.0  # seconds
+# Frames to single boards that the broker may have yet to acknowledge. MQTT allows 65,535 messages;
+# the others are left for what is sent to all boards.
+_MOST_UNACKNOWLEDGED = 60_000
 
 # Frames that come in quick succession are handed to the driver together, since one commit of the
 # database serves them all.
@@ -242,7 +245,7 @@ class MqttLink:
     def _on_disconnect(self, client: Any, packet: Any, error: Any = None) -> None:
         if client is self.client:  # not an earlier one, which was given up
             self.connected = False
-            self.client.queue.clear()  # what was not sent must not be sent late
+            self.client.forget_unacknowledged()  # what was not sent must not be sent late
 
     # Receiving
 
@@ -325,9 +328,15 @@ class MqttLink:
         """Have the broker retain the limits of features, as `retain_model` does with the model."""
         self.publish(LIMITS % self.access.prefix, frame, retain=True)
 
-    def ask(self, board: str, frame: bytes) -> None:
-        """Send a frame to one board. board: its name."""
+    def ask(self, board: str, frame: bytes) -> bool:
+        """Send a frame to one board, and return whether it was sent. board: its name.
+
+        It is not sent while the broker has yet to acknowledge very many frames.
+        """
+        if self.client.unacknowledged >= _MOST_UNACKNOWLEDGED:
+            return False
         self.publish(device_link.DOWN % (self.access.prefix, board), frame)
+        return True
 
     def publish(self, topic: str, payload: bytes, retain: bool = False) -> None:
         """Publish a message, unless there is no connection."""

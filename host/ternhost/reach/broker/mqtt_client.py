@@ -22,6 +22,15 @@ LOG.addHandler(logging.NullHandler())
 logging.getLogger("gmqtt").addHandler(logging.NullHandler())
 
 
+class _Unacknowledged(PersistentStorage):  # type: ignore[misc]  # gmqtt is not typed
+    """The published messages that the broker has not acknowledged."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._messages)
+
+
 class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
     """A client for MQTT 3.1.1 that reconnects for ever.
 
@@ -34,14 +43,30 @@ class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
 
         hosts: the nodes of the broker. Each attempt to connect goes to the next one.
         """
-        self.queue = PersistentStorage()  # messages that the broker has not acknowledged
-        super().__init__(user, clean_session=True, persistent_storage=self.queue, logger=LOG)
+        self._unacknowledged = _Unacknowledged()
+        super().__init__(
+            user, clean_session=True, persistent_storage=self._unacknowledged, logger=LOG
+        )
         self.set_config(
             {"reconnect_delay": RECONNECT_EVERY, "reconnect_retries": UNLIMITED_RECONNECTS}
         )
         self.set_auth_credentials(user, password)
         self._hosts = hosts
         self._pubacks = bytearray()  # waiting to be sent
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many published messages the broker has not acknowledged; MQTT allows 65,535."""
+        return self._unacknowledged.count
+
+    def forget_unacknowledged(self) -> None:
+        """Forget the messages that the broker has not acknowledged, so that none is sent again.
+
+        Their ids can be used for other messages.
+        """
+        for message_id, _packet in self._unacknowledged.get_all():
+            self.id_generator.free_id(message_id)
+        self._unacknowledged.clear()
 
     async def _create_connection(self, host: str, *args: Any, **kwargs: Any) -> MQTTConnection:
         """Connect to the next node of the broker, whatever `host` gmqtt asks for."""

@@ -27,7 +27,7 @@ MAX_PATIENCE = 30.0  # the longest time without news until devices are asked aga
 # announcement of the round again.
 _MOST_SINGLY = 64
 _MOST_IN_FLIGHT = 64  # the most unanswered requests to one board
-_MOST_AT_ONCE = 2000  # the most requests that are sent before the host reads answers again
+_MOST_AT_ONCE = 2000  # about the most requests that are sent before the host reads answers again
 
 
 class RoundRequests:
@@ -50,6 +50,7 @@ class RoundRequests:
         self._first_patience = patience
         self._patience = patience
         self._last_news = time.monotonic()
+        self._next_turn = 0  # the index of the board that is asked again first
         self._begin()
 
     def _begin(self) -> None:
@@ -261,25 +262,50 @@ class RoundRequests:
     def _announce_again(self, boards: list[BoardOnBroker], with_unknown_boards: bool) -> None:
         """Ask the devices of boards again that have not answered, in a round that is announced.
 
-        The announcement is a single message that asks all devices the same. A board with many
-        unanswered devices gets it again, if it has the fleet key, with which it is encrypted.
-        Otherwise its devices get a request each. If devices on other boards have not answered
-        either, or if `with_unknown_boards` is set, the announcement is sent to all boards.
+        The announcement is a single message that asks all devices the same. It is sent to all boards
+        again if very many devices have not answered, or if some of those are on other boards, or if
+        `with_unknown_boards` is set. Otherwise a board with many unanswered devices gets it again.
+        All other devices get a request each, and so do those of a board without the fleet key, which
+        cannot verify the announcement. In one call, only so many boards get messages of their own;
+        the others have their turn in the next call.
 
         boards: those that are connected and have unanswered devices.
         """
-        for board in boards:
-            has_key = board.key.epoch == self._fleet.key.epoch
-            if has_key and len(board.round.unanswered) > _MOST_SINGLY:
-                self._fleet.link.ask(board.name, self._announcement())
-            else:
-                devices = board.round.unanswered - self.postponed.until.keys()
-                for device in islice(devices, _MOST_SINGLY):
-                    self._ask(board, device)
         reached = sum(len(board.round.unanswered) for board in boards)
         unanswered = len(self._fleet.aggregator.unanswered(self.number))
-        if with_unknown_boards or reached < unanswered:
+        half_of_devices = self._fleet.aggregator.asked(self.number) // 2
+        to_all = unanswered > max(half_of_devices, _MOST_AT_ONCE)
+        if to_all or with_unknown_boards or reached < unanswered:
             self.announce()
+
+        to_be_asked = []
+        for board in boards:
+            has_key = board.key.epoch == self._fleet.key.epoch
+            if not (to_all and has_key):
+                to_be_asked.append(board)
+        turn = self._next_turn % max(1, len(to_be_asked))
+        in_turn = [*to_be_asked[turn:], *to_be_asked[:turn]]
+        room = _MOST_AT_ONCE
+        for board in in_turn:
+            if room <= 0:
+                break
+            room -= self._repeat(board)
+            self._next_turn += 1
+
+    def _repeat(self, board: BoardOnBroker) -> int:
+        """Ask the devices of a board again, by the announcement or one by one.
+
+        Return the number of messages.
+        """
+        has_key = board.key.epoch == self._fleet.key.epoch
+        if has_key and len(board.round.unanswered) > _MOST_SINGLY:
+            self._fleet.link.ask(board.name, self._announcement())
+            return 1
+        devices = board.round.unanswered - self.postponed.until.keys()
+        chosen = list(islice(devices, _MOST_SINGLY))
+        for device in chosen:
+            self._ask(board, device)
+        return len(chosen)
 
     # Boards that fail
 
