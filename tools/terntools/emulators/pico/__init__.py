@@ -20,7 +20,7 @@ from ternhost.errors import DeviceError
 from terntools.boards import uf2
 from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
-from terntools.emulators.pico import functions
+from terntools.emulators.pico import symbols
 from terntools.emulators.process import EmulatedMachine, start
 
 _HERE = Path(__file__).parent
@@ -32,13 +32,14 @@ _FROZEN = 'freeze("$(PORT_DIR)/modules")\ninclude("$(MPY_DIR)/extmod/asyncio")\n
 
 _OPTIONS = {"board": _BOARD, "frozen": _FROZEN, "packages": _PACKAGES}
 FIRMWARE = Recipe("pico-firmware", micropython.MICROPYTHON_VERSION, _OPTIONS, ("firmware.bin",))
-# The same build with the table of its C functions, which only a profile needs. A build that was made
-# before there was this table boots all the same.
-PROFILED = replace(FIRMWARE, products=("firmware.bin", functions.TABLE))
+# The same build with its symbols, which only a profile needs. A build that was made before there were
+# symbols boots all the same.
+_SYMBOLS = "symbols.json"
+PROFILED = replace(FIRMWARE, products=("firmware.bin", _SYMBOLS))
 
 _RP2040JS = json.loads((_HERE / "package.json").read_text())["dependencies"]["rp2040js"]
 _SOURCES = {name: cache.sha256_of(_HERE / name) for name in (*_ROM_SOURCES, *_NODE_FILES)}
-_MADE = ("bootrom.bin", "runner.mjs", "node_modules/rp2040js/package.json")
+_MADE = ("bootrom.bin", _SYMBOLS, "runner.mjs", "node_modules/rp2040js/package.json")
 MACHINE = Recipe("pico-machine", _RP2040JS, _SOURCES, _MADE)
 
 # The sampler in C as a native .mpy, for `tern bench latency`. dynruntime.mk compiles for size; the
@@ -73,11 +74,12 @@ def build_pico(progress: Progress) -> Path:
     needs_sampler = not cache.find_entry(SAMPLER)
     needs_firmware = not cache.find_entry(PROFILED)
     requirements = {_NODE}  # to run it
-    if needs_sampler:
-        extras.require("elftools")  # for MicroPython's linker of native modules
+    needs_machine = not cache.find_entry(MACHINE)
+    if needs_sampler or needs_firmware or needs_machine:
+        extras.require("elftools")  # for MicroPython's linker of native modules, and for symbols
     if needs_sampler or needs_firmware:
         requirements.update(_FIRMWARE_REQUIREMENTS)
-    if not cache.find_entry(MACHINE):
+    if needs_machine:
         requirements.update(_MACHINE_REQUIREMENTS)
     debian.install(requirements, progress)
 
@@ -137,7 +139,7 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
     shell.run("cmake", "-S", port, "-B", build, *options)
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
-    functions.write_table(build / "firmware.elf", out / functions.TABLE)
+    symbols.write(build / "firmware.elf", out / _SYMBOLS, has_names=True)
     compiler = micropython.version_of("arm-none-eabi-gcc")
     return {**checksums, **micropython.checksums_in(packages), "compiler": compiler}
 
@@ -156,6 +158,7 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
         "-mcpu=cortex-m0plus",
         "-mthumb",
         "-Os",
+        "-g",
         "-Wall",
         "-Werror",
         "-ffreestanding",
@@ -164,6 +167,7 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
     ]
     shell.run("arm-none-eabi-gcc", *flags, "-T", linker_script, *sources, "-lgcc", "-o", elf)
     shell.run("arm-none-eabi-objcopy", "-O", "binary", elf, out / "bootrom.bin")
+    symbols.write(elf, out / _SYMBOLS, has_names=False)
     progress(f"fetching rp2040js {MACHINE.version} with npm")
     for name in _NODE_FILES:
         shutil.copy(_HERE / name, out)
@@ -198,13 +202,16 @@ def firmware_file() -> bytes:
     return uf2.file_of((firmware / "firmware.bin").read_bytes())
 
 
-def functions_file() -> Path:
-    """Return the file with the C functions of the firmware. Raises DeviceError if not built."""
+def symbol_files() -> tuple[Path, Path]:
+    """Return the files of symbols of the firmware and of the boot ROM, which `symbols.read` reads.
+
+    Raises DeviceError if they are not built.
+    """
     firmware = cache.find_entry(PROFILED)
-    if firmware is None:
-        text = "the emulated Pico was built without the table of functions that a profile needs"
-        raise DeviceError(text, hint=_BUILD)
-    return firmware / functions.TABLE
+    machine = cache.find_entry(MACHINE)
+    if firmware is None or machine is None:
+        raise DeviceError("the emulated Pico was built without what a profile needs", hint=_BUILD)
+    return firmware / _SYMBOLS, machine / _SYMBOLS
 
 
 def boot_pico(
@@ -242,7 +249,9 @@ def boot_pico(
     if volume is not None:
         command += ["--volume", volume]
     if profile is not None:
-        command += ["--profile", profile, "--functions", functions_file()]
+        command += ["--profile", profile]
+        for path in symbol_files():
+            command += ["--symbols", path]
 
     try:
         board = start(command, flash, _FLASH_BYTES, _BOOT_SECONDS)

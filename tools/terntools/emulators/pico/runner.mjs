@@ -1,7 +1,7 @@
 // An emulated Pico: the stock MicroPython firmware in rp2040js, with its USB serial port on a Unix socket of its owner's.
 //
 //   node runner.mjs --bootrom FILE [--firmware FILE] [--flash FILE] [--volume DIR] [--seed N] [--skip-idle]
-//                   [--attached] [--profile FILE --functions FILE]
+//                   [--attached] [--profile FILE --symbols FILE ...]
 //
 // The first line on stdout is {"port": PATH}, in a folder that nobody else may enter, once a host would see the board's
 // port, or its boot loader. Time on the device is simulated cycles: while it computes it does not depend on this
@@ -11,7 +11,7 @@
 // firmware asks for it, waits there for a .uf2 file, and takes it block by block.
 // --seed makes a run repeatable: the ring oscillator's random bits, and when input arrives, at whole milliseconds of
 // the device's time, only while it waits, and all that was sent together at once. --attached ends the runner when its
-// stdin is closed. --profile is where profile.mjs writes which functions spent the time; --functions has the addresses of
+// stdin is closed. --profile is where profile.mjs writes which functions spent the time; --symbols has the addresses of
 // those in C.
 import fs from 'node:fs';
 import net from 'node:net';
@@ -75,7 +75,7 @@ const { values: options } = parseArgs({
     'skip-idle': { type: 'boolean', default: false },
     attached: { type: 'boolean', default: false },
     profile: { type: 'string' },
-    functions: { type: 'string' },
+    symbols: { type: 'string', multiple: true },
   },
 });
 
@@ -364,7 +364,7 @@ class BootLoader {
 
 let client = null;
 let timer = null;
-const profileFile = options.profile ? new ProfileFile(options.profile, options.functions) : null;
+const profileFile = options.profile ? new ProfileFile(options.profile, options.symbols) : null;
 const pico = new Pico(openFlash(), randomBits(), (bytes) => client?.write(bytes));
 
 let announced = false;
