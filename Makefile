@@ -24,9 +24,10 @@ help:  ## this list
 setup:  ## .venv with the tern command, and the cache of emulators
 	@MAKEFLAGS= sh tools/setup.sh
 
+# The demo's matrices are small: more threads would mostly wait for each other, and keep cores from the boards.
 demo:  ## learn which flights will be late, through emulated boards, in a minute; writes runs/<time>/report.html
 	@MAKEFLAGS= sh tools/setup.sh device demo
-	.venv/bin/tern demo
+	OPENBLAS_NUM_THREADS=1 .venv/bin/tern demo
 
 docs: setup  ## the site of the documentation, with a reference made from the code, into build/site; a broken link fails
 	@MAKEFLAGS= sh tools/setup.sh device docs
