@@ -246,7 +246,10 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
         with (
             replacing(packed) as new_path,
             open(new_path, "wb", opener=private) as file,  # it has the devices' keys
-            tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
+            # The default format writes a second header for each file, with fractions of a second.
+            tarfile.open(
+                fileobj=file, mode="w:gz", compresslevel=1, format=tarfile.GNU_FORMAT
+            ) as archive,
         ):
             archive.add(boards, FLEET_NAME)
         shutil.rmtree(boards)
