@@ -81,6 +81,7 @@ read = start_sensor()
 
 async def main():
     """Sample by the timer, and answer the host meanwhile."""
+    # An ESP32 before MicroPython 1.29 needs a number: Timer(0, freq=HZ, ...)
     timer = Timer(freq=HZ, mode=Timer.PERIODIC, callback=sample)
     task = asyncio.create_task(take())
     try:

@@ -82,13 +82,15 @@ try:
         try:
             from umachine import Timer
 
-            # An ESP32 has no timer -1, and may have only two. One that nobody holds is collected.
-            timer = Timer(
-                1 if sys.platform == "esp32" else -1,
-                mode=Timer.ONE_SHOT,
-                period=PATIENCE_MS,
-                callback=look,
-            )
+            def start_timer(number):
+                return Timer(number, mode=Timer.ONE_SHOT, period=PATIENCE_MS, callback=look)
+
+            # One that nobody holds is collected. An ESP32 has no software timers before
+            # MicroPython 1.29, and may have only two others.
+            try:
+                timer = start_timer(-1)
+            except ValueError:
+                timer = start_timer(1)
         except (ImportError, ValueError, OSError):
             pass
     try:

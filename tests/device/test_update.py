@@ -352,3 +352,15 @@ def test_the_loaders_timer_ends_the_trial_of_a_program_that_hangs():
         assert board.calls == calls
         assert load(folder) == next_program
         assert not board.timers
+
+
+def test_the_loaders_timer_is_a_hardware_timer_only_on_a_board_without_software_timers():
+    if not LOADER:
+        return
+    for has_software_timers, number in ((True, -1), (False, 1)):
+        FakeTimer.has_software_timers = has_software_timers
+        try:
+            assert load(updated()) == "new"
+        finally:
+            FakeTimer.has_software_timers = True
+        assert FakeTimer.number == number, number

@@ -178,8 +178,13 @@ class FakeTimer:
     """Stands in for machine.Timer: keeps what it is given."""
 
     ONE_SHOT = 0
+    has_software_timers = True  # number -1; an ESP32 has none before MicroPython 1.29
+    number = None  # of the last one
 
     def __init__(self, which, mode, period, callback):
+        if which < 0 and not FakeTimer.has_software_timers:
+            raise ValueError("invalid Timer number")
+        FakeTimer.number = which
         board.timers.append((period, mode))
         board.callback = callback
 

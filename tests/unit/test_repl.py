@@ -1,5 +1,6 @@
 """Every wait for a board's console ends, and the error says what the port has printed."""
 
+import sys
 import time
 
 import pytest
@@ -96,3 +97,45 @@ def test_other_output_within_a_value_of_a_board_is_an_error():
     board = board_that_answers("\x1f(1, a timer\r\n'a')\r\n")
     with pytest.raises(DeviceError, match="prints something else between its answers"):
         board.values("")
+
+
+# The timer that restarts a board whose host was killed
+
+
+class FakeMachine:
+    """Stands in for MicroPython's module `machine`, on a board with or without software timers."""
+
+    def __init__(self, has_software_timers):
+        self._has_software_timers = has_software_timers
+        self.timers = {}  # number -> period in milliseconds
+
+    def Timer(self, number):
+        if number < 0 and not self._has_software_timers:
+            raise ValueError("invalid Timer number")
+        return FakeTimer(self.timers, number)
+
+    def reset(self):
+        pass
+
+
+class FakeTimer:
+    def __init__(self, timers, number):
+        self._timers = timers
+        self._number = number
+
+    def init(self, mode, period, callback):
+        self._timers[self._number] = period
+
+
+@pytest.mark.parametrize(("has_software_timers", "number"), [(True, -1), (False, 1)])
+def test_a_visit_starts_a_timer_that_the_board_has(monkeypatch, has_software_timers, number):
+    """An ESP32 has no software timers, number -1, before MicroPython 1.29."""
+    machine = FakeMachine(has_software_timers)
+    monkeypatch.setitem(sys.modules, "umachine", machine)
+    exec(repl.TIMER_CODE.rstrip(b"\4"), {})
+    assert machine.timers == {number: 12_000}
+
+
+def test_the_code_of_the_timer_fits_the_buffer_of_an_esp32_with_what_stops_a_program():
+    """A host sends it together with 65 zeros, two carriage returns, Ctrl-C and Ctrl-A."""
+    assert 65 + 4 + len(repl.TIMER_CODE) <= 260

@@ -25,7 +25,7 @@ _CHUNK = 1536  # bytes of a file in one command
 TIMEOUT = 20.0  # seconds without output after which a command is given up
 _HANDSHAKE = 10.0  # seconds that an answer of raw paste may take
 LOCKED_PATIENCE = 5.0  # seconds in which a locked board shows that it reads
-_ARM_WAIT = 2.0  # seconds without output in which a board runs _ARM
+_ARM_WAIT = 2.0  # seconds without output in which a board runs TIMER_CODE
 _MOST_ENTERING = 45.0  # seconds until a port that prints on and on without a prompt is given up
 MOST_TALK = 5.0  # seconds beyond a timeout after which a port that never falls silent is given up
 _MOST_TIMES = 3  # code that prints on and on is given up after so many times its timeout
@@ -36,10 +36,11 @@ _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 # Starts a timer on the board that resets it after 12 s at its prompt, unless the host has started
 # the timer anew by then: so a board runs its program again after the host was killed. While code
 # runs, _A() sets the timer to as long as that code may take. The timer is a software timer, number
-# -1; an ESP32 has none, and uses its timer 1. Together with what stops a program, this code fits the
-# 260 bytes that an ESP32's port buffers.
-_ARM = b"""import umachine as _M,sys
-_T=_M.Timer((sys.platform=='esp32')*2-1)
+# -1. An ESP32 has such timers from MicroPython 1.29 on; before, it uses its hardware timer 1.
+# Together with what stops a program, this code fits the 260 bytes that an ESP32's port buffers.
+TIMER_CODE = b"""import umachine as _M
+try:_T=_M.Timer(-1)
+except ValueError:_T=_M.Timer(1)
 def _A(p=12):_T.init(mode=0,period=1000*p,callback=lambda t:_M.reset())
 _A()
 \4"""
@@ -134,7 +135,7 @@ class Repl:
         self.at_prompt = False  # whether the board is known to wait for code
 
         # For visits only:
-        self._timer_code = _ARM if visits else b""
+        self._timer_code = TIMER_CODE if visits else b""
         self._armed = False  # whether the board's timer runs
         self._stopped = False  # whether the board's program was stopped, and not started again
 
