@@ -9,6 +9,7 @@ from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.reach.broker.mosquitto_files import ACCESS
 from ternhost.reach.broker.sites import SITES
 from ternhost.store import store_file
 from ternhost.store.store import Store
@@ -18,11 +19,12 @@ _LINK = 20.0  # s that a bridge may take to connect
 
 
 @contextmanager
-def running(directory, keys, bridge=False):
+def running(directory, keys, bridge=False, may_write_all=False):
     """A context with the host's Access to a broker, and the port for boards with `keys`.
 
-    directory: a new one, for the broker's files. bridge: boards use the broker of a site. There is
-    no TLS, and no limit to the queue of the host. Raises DeviceError.
+    directory: a new one, for the broker's files. bridge: boards use the broker of a site.
+    may_write_all: each board may write to the topics of all boards. There is no TLS, and no limit to
+    the queue of the host. Raises DeviceError.
     """
     directory.mkdir(mode=0o700)
     with Store(directory / store_file.NAME) as store:
@@ -31,6 +33,9 @@ def running(directory, keys, bridge=False):
     conf = (directory / CONFIG).read_text()
     conf = re.sub(r"(?m)^(max_queued_messages|max_queued_bytes|memory_limit) .*", r"\1 0", conf)
     (directory / CONFIG).write_text(conf.replace("persistence true", "persistence false"))
+    if may_write_all:
+        with (directory / ACCESS).open("a") as access_list:
+            access_list.write("pattern write #\n")
     if not bridge:
         with Mosquitto(directory):
             yield access, access.port
