@@ -47,6 +47,7 @@ _LONGEST_GREETING = 15.0  # until the HELLOs of all boards must have come
 _STANDING_GREETING = 0.3  # without a HELLO, for a served fleet, where late boards take part, too
 _TICK = 0.5  # to wait for frames
 _SHORT_TICK = _TICK / 10  # to wait for HELLOs
+_LEAST_BETWEEN = 4  # the upkeep takes at most one fifth of the time, however large the fleet is
 _NO_TIME = 0.001  # to wait for frames while there are devices to ask
 
 
@@ -103,7 +104,7 @@ class BrokerDriver(Driver):
         if directory is not None:
             self._expiry = ExpiryWarnings(directory, self.rounds.warn)
         self._connected_devices: list[int] = []  # those that were there when it was opened
-        self._last_upkeep = 0.0
+        self._next_upkeep = 0.0
         # The boards that have yet to get the fleet key, which could not be sent to all at once.
         self._boards_without_key: list[BoardOnBroker] = []
 
@@ -300,17 +301,18 @@ class BrokerDriver(Driver):
         # A board that sleeps sends its HELLO when it wakes, and must be asked before it sleeps on.
         has_sleepers = bool(self.fleet.roster.wake_intervals)
         sleeper_may_be_awake = has_sleepers and bool(self.link.presence.changed)
-        upkeep_is_due = now - self._last_upkeep >= _TICK
+        upkeep_is_due = now >= self._next_upkeep
         if sleeper_may_be_awake or upkeep_is_due:
-            self._last_upkeep = now
             self._upkeep(now)
+            done = time.monotonic()
+            self._next_upkeep = max(now + _TICK, done + _LEAST_BETWEEN * (done - now))
         return news
 
     def _upkeep(self, now: float) -> None:
         """Do the slow work: follow changes of the store, the broker, the sites and the boards.
 
-        It is done between frames, twice a second or when a sleeping board may be awake. now: the
-        time by the monotonic clock.
+        It is done between frames, twice a second or when a sleeping board may be awake, and less
+        often if it takes long. now: the time by the monotonic clock.
         """
         self._reload_keys()
         if self._expiry is not None:

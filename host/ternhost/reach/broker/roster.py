@@ -1,7 +1,6 @@
 """The roster of the boards on a broker, and of the devices that each of them says it has."""
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +13,7 @@ GREETING = 3.0  # seconds after a new connection in which the broker sends the b
 AWAKE = 10.0  # seconds after its HELLO in which a board that sleeps between rounds can be asked
 
 
-@dataclass
+@dataclass(slots=True)
 class BoardKey:
     """What a board's HELLOs say about its copy of the fleet key.
 
@@ -57,13 +56,13 @@ class BoardKey:
         return True
 
 
-@dataclass
+@dataclass(slots=True)
 class BoardRound:
     """The devices of a board in the open round, by how far their requests are."""
 
     unanswered: set[int] = field(default_factory=set)  # the round waits for their answers
     given_up: set[int] = field(default_factory=set)  # it no longer does: the board fell silent
-    queue: deque[int] = field(default_factory=deque)  # to be asked
+    queue: list[int] = field(default_factory=list)  # to be asked, the next one last
     in_flight: set[int] = field(default_factory=set)  # asked, and not answered
 
 

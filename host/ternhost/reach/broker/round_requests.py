@@ -9,7 +9,6 @@ for it meanwhile, the board would answer rounds that have ended, and spend budge
 
 import math
 import time
-from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import islice
 
@@ -108,7 +107,7 @@ class RoundRequests:
             is_unknown_board = not board.name
             if is_unknown_board:
                 waiting -= self._roster.wake_intervals.keys()
-        board.round.queue = deque(sorted(waiting))
+        board.round.queue = sorted(waiting, reverse=True)
         if waiting:
             self._with_room[board] = None
 
@@ -206,7 +205,7 @@ class RoundRequests:
         queue = board.round.queue
         in_flight = board.round.in_flight
         while queue and len(in_flight) < most_in_flight and requests < room:
-            device = queue.popleft()
+            device = queue.pop()
             # Since it was queued, the device may have answered, or have asked to wait.
             if device in board.round.unanswered and device not in self.postponed.until:
                 in_flight.add(device)
@@ -378,4 +377,4 @@ class RoundRequests:
         board.round.unanswered = board.round.given_up
         board.round.given_up = set()
         if not self.announced:
-            board.round.queue.extend(sorted(board.round.unanswered))
+            board.round.queue.extend(sorted(board.round.unanswered, reverse=True))
