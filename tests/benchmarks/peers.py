@@ -96,13 +96,19 @@ class Fleet:
         self.knots = np.array(certify.knots(card), float) / ONE
         self.chance = np.random.default_rng(1)
 
-    def tern_round(self):
+    def tern_reports(self):
+        """The counts of a round by coordinate and symbol."""
         self.number += 1
         cohorts = self.algorithm.cohorts(self.driver.devices)
         result = ask(self.driver, cohorts, self.number)
         assert result.reports == self.clients
+        return result
 
-    def numpy_round(self):
+    def tern_round(self):
+        """The reports of a round, and a step of the model by them."""
+        self.algorithm.learn(self.tern_reports(), self.driver.devices)
+
+    def numpy_reports(self):
         """The counts of a round by coordinate and symbol."""
         features, residuals = self._residuals()
         dimension = features.shape[1]
@@ -131,8 +137,8 @@ class Fleet:
 def reports(devices, repeats):
     """Rows about one round of reports of many simulated devices."""
     fleet = Fleet(devices)
-    fleet.tern_round()  # what is computed once for a card is not measured
-    tern, peer = least_times(repeats, fleet.tern_round, fleet.numpy_round)
+    fleet.tern_reports()  # what is computed once for a card is not measured
+    tern, peer = least_times(repeats, fleet.tern_reports, fleet.numpy_reports)
     what = f"reports of {devices:,} simulated devices, Three-Outputs at epsilon {EPSILON}"
     name = f"NumPy {version('numpy')}, in floating point"
     return [row(what, tern, peer, name, reports_per_s=round(devices / tern))]

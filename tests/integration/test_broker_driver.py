@@ -74,6 +74,7 @@ class Boards(MqttLink):
         self._unanswered[board] += 1
         self.most_at_once = max(self.most_at_once, self._unanswered[board])
         asyncio.get_running_loop().call_later(0.002, self._answer, board, frame)
+        return True
 
     def _answer(self, board, frame):
         self._unanswered[board] -= 1
@@ -220,6 +221,7 @@ class Locked(Boards):
         else:
             self.asked_alone += 1
             self.report(frames.address(frame)[0], frame)
+        return True
 
     def _refuse_fleet(self, board, frame):
         number = frames.address(frame)[1]

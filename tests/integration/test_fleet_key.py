@@ -34,7 +34,7 @@ class Link(MqttLink):
 
     def ask(self, board, frame):
         self.sent.append((board, frame))
-        super().ask(board, frame)
+        return super().ask(board, frame)
 
     def has_asked_single_clients(self):
         """Whether a ROUND was sent under the key of one client."""
