@@ -110,6 +110,7 @@ def test_a_session_keeps_figures_text_and_pictures(export, tern):
     [
         ("bench latency --fleet pico-emulated:2", "--fleet must be one board"),
         ("bench latency --d 0", "--k must be 1 to --d"),
+        ("bench profile --reports 0", "--reports must be 1 to"),
         ("bench energy --meter csv", "--meter csv"),
         ("bench energy --meter csv:file.csv,volts=-3", "volts"),
         ("bench energy --meter csv:file.csv,ohms=3", "ohms"),

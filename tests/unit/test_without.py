@@ -19,6 +19,7 @@ BOARD_VERBS = ("deploy", "flash", "info", "list", "monitor", "provision", "recor
 BOARD_COMMANDS = [
     "bench energy",
     "bench latency",
+    "bench profile",
     *(f"board {verb}" for verb in BOARD_VERBS),
     "fleet",
     "hil",

@@ -13,6 +13,8 @@ from terntools.sessions import Session, SessionProgress
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ternbench.plots import Panel
+
 FOLDED = "profile.folded"
 """The file in a session's folder from which other programs draw a flame graph."""
 
@@ -109,8 +111,15 @@ def _line(row: Mapping[str, Any], whole: float) -> str:
 
 
 def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
-    """Draw a bar for each of the functions that spent most, with the interpreter's files in it."""
+    """Draw a page with the bars of `panel`."""
     from ternbench import plots  # takes long to import
+
+    return {"page": plots.page([panel(result)])}
+
+
+def panel(result: Mapping[str, Any]) -> "Panel":
+    """Return a bar for each of the functions that spent most, with the interpreter's files in it."""
+    from ternbench.plots import Panel
 
     functions = result["functions"][:_BARS]
     files = _largest_files(functions)
@@ -121,8 +130,7 @@ def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
             parts[files.get(file, _REST)] += microseconds
         bars[function["name"].removeprefix("tern.")] = parts
     unit = f"microseconds of the {result['us']:,.0f} of a report, without the functions called"
-    panel = plots.Panel("Functions that spend the time of a report", unit, bars)
-    return {"page": plots.page([panel])}
+    return Panel("Functions that spend the time of a report", unit, bars)
 
 
 def _largest_files(functions: Sequence[Mapping[str, Any]]) -> dict[str, str]:
