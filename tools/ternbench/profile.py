@@ -7,7 +7,7 @@ the cycle.
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,18 @@ from typing import Any
 from ternbench import subjects
 from ternbench.call_tree import CallTree, Names, Report, duration_us
 from ternbench.cases import Case
-from ternbench.latency import Bench
+from ternbench.latency import MAIN_ITERATIONS, Bench
 from ternbench.time_left import TimedSteps
 from ternhost.terminal import Progress
 from terntools.boards import fold, mpy
 from terntools.emulators import pico
 from terntools.emulators.pico import symbols
 
-REPORTS = 32
-"""How many reports are profiled by default: some of them erase a block of the flash."""
+REPORTS = 80
+"""How many reports are profiled by default; about five of them move a block of the flash."""
 
 MOST_REPORTS = 400
+"""How many can be profiled: as many as `tern bench latency` measures."""
 
 
 def measure(
@@ -43,7 +44,7 @@ def measure(
             bench = Bench(device, steps)
             bench.prepare(case)
             steps.say(f"profiling {count} reports: {case.label}")
-            clock_times = [sum(times) for times in device.serve(bench.messages(case, count))]
+            clock_times = _serve(device, bench.messages(case, count))
             names = _names(device)
         tree = CallTree(symbols.read(pico.symbol_files()), names, subjects.PROGRAM.stem)
         tree.read(file)
@@ -66,6 +67,18 @@ def measure(
         **_tables(tree, report),
     }
     return result, tree.folded(report)
+
+
+def _serve(device: subjects.BoardSubject, messages: Sequence[bytes]) -> list[int]:
+    """Let the device answer requests in windows like those of `tern bench latency`.
+
+    Returns the microseconds of each report by the clock of the device.
+    """
+    times = []
+    for start in range(0, len(messages), MAIN_ITERATIONS):
+        for times_of_report in device.serve(messages[start : start + MAIN_ITERATIONS]):
+            times.append(sum(times_of_report))
+    return times
 
 
 def _tables(tree: CallTree, report: Report) -> dict[str, list[dict[str, Any]]]:
