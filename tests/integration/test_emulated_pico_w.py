@@ -23,7 +23,7 @@ FIRMWARE = os.environ.get("PICO_W_FIRMWARE")
 needs_pico_w_firmware = pytest.mark.skipif(
     not FIRMWARE, reason="PICO_W_FIRMWARE names no MicroPython for a Pico W"
 )
-SECONDS = 300  # the emulated board is about 30 times slower than a real one
+SECONDS = 300  # the emulated board is about 20 times slower than a real one
 
 
 @pytest.fixture(scope="module")
