@@ -16,7 +16,8 @@ pytest = MAKEFLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest
 	--durations 15 --durations-min 10
 # Quick tests of the packages beside the core, which may be taken away.
 beside_core := tests/bench tests/papers tests/views/test_grafana.py
-targets := unix,pico,armv6m,rv32,xtensa,m33
+targets := unix,webassembly,pico,armv6m,rv32,xtensa,m33
+newest := unix-newest,rv32-newest,xtensa-newest,m33-newest,armv6m-newest
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -40,7 +41,7 @@ quick-tests: JOBS = $(shell nproc)
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device $(wildcard $(beside_core))
 
-test:  ## what a change can break, 18 minutes on 2 cores: all tests, with samples of the long ones
+test:  ## what a change can break, 19 minutes on 2 cores: all tests, with samples of the long ones
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets) --junitxml build/tests.xml
@@ -49,10 +50,10 @@ exhaustive:  ## every test with all of its values, on every target, an hour on 4
 	$(beside) exhaustive-tests
 exhaustive-tests: emulators
 	@MAKEFLAGS= .venv/bin/tern emulator build newest >/dev/null || echo "make: without the newest MicroPython, see above" >&2
-	$(pytest) --target $(targets),rv32-newest --exhaustive
+	$(pytest) --target $(targets),$(newest) --exhaustive
 
 emulators: setup
-	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33 tests
+	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33,webassembly tests
 
 SECONDS ?= 60
 INPUTS ?= 0

@@ -7,8 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from terntools.testing import device_tests
+from terntools.boards import mpy
+from terntools.emulators import webassembly
+from terntools.testing import device_tests, webassembly_lacks
 from terntools.testing.device_tests import Target, Transcript, UnixTarget
+from terntools.testing.folders import DEVICE
 
 
 def run(tmp_path, text, timeout=60.0):
@@ -126,3 +129,24 @@ def test_a_sample_of_vectors_has_at_least_four_cases_of_a_group():
     text = f'{{\n "cases": [\n{forty_cases}\n ]\n}}\n'
     sample = json.loads(device_tests.sample(text, one_of=16))
     assert [case["n"] for case in sample["cases"]] == [0, 10, 20, 30]
+
+
+def test_each_test_that_webassembly_lacks_is_there():
+    """A test that was renamed would run where it cannot, and the table would keep its old name."""
+    for test in webassembly_lacks.TESTS:
+        file, name = test.split("::")
+        assert name in device_tests.selected(DEVICE / file), test
+
+
+def test_plain_twins_have_no_machine_code_and_the_same_lines():
+    """MicroPython for WebAssembly refuses viper functions."""
+    for path in mpy.LIBRARY.rglob("*.py"):
+        text = path.read_text()
+        twin = webassembly.plain_twin(text)
+        assert "\n@micropython.viper" not in twin
+        assert len(twin.splitlines()) == len(text.splitlines())
+
+
+def test_a_plain_twin_converts_buffers_as_cpython_does():
+    twin = webassembly.plain_twin((mpy.LIBRARY / "compat.py").read_text())
+    assert "ptr32 = lambda buffer: buffer" in twin

@@ -9,21 +9,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ternhost import errors
+from ternhost import cache, errors
 from ternhost.command import add_command, add_group, add_option, print_line, print_result
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach import named
 from ternhost.signals import heeding_interrupts
 from ternhost.terminal import Progress
-from terntools.emulators import catalogue, micropython, named_boards, pico, pico_w, qemu
+from terntools.emulators import (
+    catalogue,
+    micropython,
+    named_boards,
+    newest,
+    pico,
+    pico_w,
+    qemu,
+    webassembly,
+)
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
 
 # What `tern emulator build` can name. Each function builds it, if it is not there yet, and
 # returns where it is; its argument shows the user a line about a step.
-_BUILDERS = {"device": micropython.build_device, "pico": pico.build_pico}
+_BUILDERS = {
+    "device": micropython.build_device,
+    "pico": pico.build_pico,
+    "webassembly": webassembly.build,
+}
 for _name, _build_of_qemu in BUILDS.items():
     _BUILDERS[_name] = _build_of_qemu.make
+_BUILDERS["newest"] = newest.build
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,7 +59,8 @@ def _add_build(actions: Any) -> None:
     text = (
         "what to build, separated by commas: device (32-bit MicroPython), pico (RP2040), "
         "esp32 (the instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), "
-        "newest (Debian's newest, for ESP32-C3) (default: device)"
+        "newest (all but pico of Debian's newest MicroPython, for tests), "
+        "webassembly (MicroPython in Node.js, for tests) (default: device)"
     )
     build.add_argument("what", nargs="?", metavar="WHAT[,WHAT...]", default="device", help=text)
 
@@ -182,6 +197,7 @@ def _booted(args: argparse.Namespace) -> EmulatedMachine:
 def _info(args: argparse.Namespace) -> int:
     """Print which emulators are built, and which MicroPython interpreters there are."""
     info = {**micropython.info(), "pico": pico.info(), **qemu.info()}
+    info["webassembly"] = cache.read_record(webassembly.RECIPE)
     used_interpreter = info["micropython"] or "none: tern emulator build"
     lines = [f"cache        {info['cache']}", f"micropython  {used_interpreter}"]
     for candidate in info["candidates"]:
@@ -200,6 +216,10 @@ def _info(args: argparse.Namespace) -> int:
         if info[name]:
             build_state = f"built of {_source(info[name])}"
         lines.append(f"{name:12} {build_state}")
+    webassembly_state = "none: tern emulator build webassembly"
+    if info["webassembly"]:
+        webassembly_state = "built"
+    lines.append(f"webassembly  {webassembly_state}")
     info["named"] = []
     for board in named.all_boards():
         state = "runs" if board.is_running else "off"

@@ -33,6 +33,8 @@ _MAKE_OPTIONS = {
 _FROZEN = 'include("$(MPY_DIR)/extmod/asyncio")\n'
 _OPTIONS = {"make": _MAKE_OPTIONS, "frozen": _FROZEN, "tls": "lib/mbedtls"}
 RECIPE = Recipe("micropython-device", MICROPYTHON_VERSION, _OPTIONS, ("micropython",))
+# The same of the newest source, for tests.
+NEWEST_RECIPE = Recipe("micropython-newest", debian.NEXT, _OPTIONS, ("micropython",))
 
 _TREE = "micropython.tar"
 _LIBRARIES = ("mbedtls", "lwip")  # not in Debian's MicroPython: they are packages of their own
@@ -179,6 +181,29 @@ def build_device(progress: Progress) -> Path:
     """
     with contextlib.suppress(DeviceError):
         return find_micropython()
+    _build(RECIPE, PINNED, progress)
+    return find_micropython()
+
+
+def build_newest(progress: Progress) -> Path:
+    """Return the path of the newest MicroPython that can be an emulated device; build it if needed.
+
+    The parameter and errors are those of `build_device`.
+    """
+    return _build(NEWEST_RECIPE, NEWEST, progress) / "micropython"
+
+
+def find_newest() -> Path | None:
+    """Return the path of the interpreter that `build_newest` has built; None if there is none."""
+    entry = cache.find_entry(NEWEST_RECIPE)
+    return entry / "micropython" if entry else None
+
+
+def _build(recipe: Recipe, source: "Source", progress: Progress) -> Path:
+    """Return the folder of an interpreter, which is built unless it is there.
+
+    recipe: of the interpreter. The other parameters and the errors are those of `build_device`.
+    """
     if platform.machine() not in ("x86_64", "i686"):
         hint = "set TERN_MICROPYTHON to a 32-bit MicroPython with single-precision floats"
         raise UsageError(
@@ -186,10 +211,9 @@ def build_device(progress: Progress) -> Path:
         )
 
     def build(work: Path, out: Path) -> dict[str, str]:
-        return _compile(work, out, progress)
+        return _compile(source, work, out, progress)
 
-    cache.build_entry(RECIPE, build, progress)
-    return find_micropython()
+    return cache.build_entry(recipe, build, progress)
 
 
 @dataclass(frozen=True)
@@ -288,6 +312,7 @@ def _bundle_libraries(source: Path, packages: Path, shell: Shell) -> None:
 
 
 PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
+NEWEST = Source(debian.NEXT, None)
 
 
 def make(shell: Shell, *arguments: str | Path) -> None:
@@ -304,15 +329,15 @@ def checksums_in(packages: Path) -> dict[str, str]:
     return checksums
 
 
-def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
+def _compile(origin: Source, work: Path, out: Path, progress: Progress) -> dict[str, str]:
     """Build the emulated device's interpreter, and return what it was built with.
 
-    work: folder to build in. out: folder of the product. progress: shows the user a line about a step.
-    Returns the compiler's version and the SHA-256 of each source package.
+    origin: of the source. work: folder to build in. out: folder of the product. progress: shows the
+    user a line about a step. Returns the compiler's version and the SHA-256 of each source package.
     """
     shell = Shell(work / "build.log", progress)
     debian.require(_REQUIREMENTS, shell)
-    source, packages = PINNED.unpack(work, shell)
+    source, packages = origin.unpack(work, shell)
     manifest = work / "manifest.py"
     manifest.write_text(_FROZEN)
     progress(

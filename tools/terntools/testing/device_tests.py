@@ -24,15 +24,16 @@ from ternhost.errors import UsageError
 from ternhost.reach.ports.link import BAUD
 from terntools.boards import deploy, mpy
 from terntools.boards.repl import GoneError, Repl, SilenceError
-from terntools.emulators import catalogue, flash_image, micropython, qemu
+from terntools.emulators import catalogue, flash_image, micropython, newest, webassembly
 from terntools.emulators.unix_fleet import FIRMWARE
-from terntools.testing import prepared_flash
+from terntools.testing import prepared_flash, webassembly_lacks
 from terntools.testing.folders import SPEC, VECTORS
 
 _RUNNER = Path(__file__).with_name("device_runner.py")
 TIMEOUT = 120.0  # seconds for a test
 # An emulated board gets so many times as long, since other work may keep this machine busy.
 _EMULATION = 5
+_WEBASSEMBLY_HEAP = 192 << 10  # bytes, as on the emulated device; there it grows
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,24 @@ class Target(ABC):
         """Close the target's port, if it has one."""
 
 
-class UnixTarget(Target):
-    """The emulated device: a 32-bit MicroPython process with as much heap as a board has, one for a test."""
+class ProcessTarget(Target):
+    """MicroPython as a process of this machine, one for each test.
 
-    name = "unix"
+    patience: a test gets so many times as long as on a board.
+    """
 
-    def __init__(self) -> None:
-        self._interpreter = micropython.find_micropython()
+    patience = 1
+
+    @abstractmethod
+    def _fill(self, folder: Path, path: Path) -> None:
+        """Put what the tests of a file need into a folder.
+
+        folder: empty. path: of the test file.
+        """
+
+    @abstractmethod
+    def _command(self, folder: Path, program: str) -> list[str]:
+        """Return the command that runs a Python program with the files of the folder."""
 
     @contextmanager
     def prepared(self, path: Path) -> Iterator[RunTest]:
@@ -100,32 +112,21 @@ class UnixTarget(Target):
         path: of the test file.
         """
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
-            # MicroPython keeps the path of each module on the heap. The files have links, so that
-            # their paths are as long on every machine.
-            links = {
-                _RUNNER.name: _RUNNER,
-                "library": FIRMWARE,
-                "device": path.resolve().parent,
-                "tests": SPEC.parent,
-            }
-            for name, target in links.items():
-                Path(folder, name).symlink_to(target)
+            self._fill(Path(folder), path)
             # The paths are relative to the folder in which the runner works, one below.
             module_path = os.pathsep.join(["../library", "../device", "../tests", ".frozen"])
 
             def run(mark: str, name: str, timeout: float) -> Transcript:
                 """Run the test function `name`. mark: begins the runner's own lines of output."""
-                program = _program(mark, path, name)
-                command = micropython.device_command(self._interpreter, "-c", program)
                 try:
                     process = subprocess.run(
-                        command,
+                        self._command(Path(folder), _program(mark, path, name)),
                         cwd=folder,
                         env={**os.environ, "MICROPYPATH": module_path},
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.STDOUT,
-                        timeout=timeout,
+                        timeout=timeout * self.patience,
                     )
                 except subprocess.TimeoutExpired as late:
                     output = late.output or b""  # None if it has printed nothing
@@ -133,6 +134,59 @@ class UnixTarget(Target):
                 return Transcript(process.stdout.decode(errors="replace"))
 
             yield run
+
+
+class UnixTarget(ProcessTarget):
+    """The emulated device: a 32-bit MicroPython with as much heap as a board has."""
+
+    name = "unix"
+
+    def __init__(self, find: Callable[[], Path | None] = micropython.find_micropython) -> None:
+        """Find the interpreter. find: returns its path."""
+        interpreter = find()
+        assert interpreter is not None  # else `absence` leaves out the tests
+        self._interpreter = interpreter
+
+    def _fill(self, folder: Path, path: Path) -> None:
+        # MicroPython keeps the path of each module on the heap. The files have links, so that
+        # their paths are as long on every machine.
+        links = {
+            _RUNNER.name: _RUNNER,
+            "library": FIRMWARE,
+            "device": path.resolve().parent,
+            "tests": SPEC.parent,
+        }
+        for name, target in links.items():
+            (folder / name).symlink_to(target)
+
+    def _command(self, folder: Path, program: str) -> list[str]:
+        return micropython.device_command(self._interpreter, "-c", program)
+
+
+class WebAssemblyTarget(ProcessTarget):
+    """MicroPython's newest release, in which viper functions run as their plain twins."""
+
+    name = "webassembly"
+    patience = _EMULATION
+
+    def _fill(self, folder: Path, path: Path) -> None:
+        sources = {f"device/{source.name}": source for source in _sources(path)}
+        for source in FIRMWARE.rglob("*.py"):
+            sources[f"library/{source.relative_to(FIRMWARE)}"] = source
+        files = {
+            name: webassembly.plain_twin(source.read_text()) for name, source in sources.items()
+        }
+        for source in SPEC.glob("*.py"):
+            files[f"tests/spec/{source.name}"] = source.read_text()
+        for name, cases in _vectors(_sources(path), self.one_of).items():
+            files[f"device/vector_files/{name}"] = cases
+        for name, text in files.items():
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    def _command(self, folder: Path, program: str) -> list[str]:
+        return webassembly.command(folder, program, _WEBASSEMBLY_HEAP)
 
 
 class BoardTarget(Target):
@@ -231,10 +285,7 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
     it imports, and the files of test vectors that it names. processor: to compile for, as mpy-cross
     calls it. one_of: of each group of vectors one of so many cases is there; 1: all.
     """
-    source_files = [_RUNNER, path]
-    for source in path.parent.glob("*.py"):
-        if not source.name.startswith(("test_", "conftest")):
-            source_files.append(source)
+    source_files = _sources(path)
     files = {}
     for source in source_files:
         files[f"/lib/{source.stem}.mpy"] = _compile(source, processor)
@@ -243,11 +294,31 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
     for source in SPEC.glob("*.py"):
         if f"from spec.{source.stem} import" in all_text:
             files[f"/lib/spec/{source.stem}.mpy"] = _compile(source, processor)
+    for name, cases in _vectors(source_files, one_of).items():
+        files[f"/lib/vector_files/{name}"] = cases.encode()
+    return files
+
+
+def _sources(path: Path) -> list[Path]:
+    """Return the modules that the test file `path` runs with: itself, the runner, and helpers beside it."""
+    sources = [_RUNNER, path]
+    for source in path.parent.glob("*.py"):
+        if not source.name.startswith(("test_", "conftest")):
+            sources.append(source)
+    return sources
+
+
+def _vectors(sources: Sequence[Path], one_of: int) -> dict[str, str]:
+    """Return the files of test vectors that some modules name, texts by name.
+
+    one_of: of each group of vectors one of so many cases is there; 1: all.
+    """
+    all_text = "".join(source.read_text() for source in sources)
+    texts = {}
     for vectors in VECTORS.glob("*.json"):
         if vectors.name in all_text:
-            cases = sample(vectors.read_text(), one_of)
-            files[f"/lib/vector_files/{vectors.name}"] = cases.encode()
-    return files
+            texts[vectors.name] = sample(vectors.read_text(), one_of)
+    return texts
 
 
 def sample(vectors: str, one_of: int) -> str:
@@ -287,13 +358,15 @@ class Kind:
 
     make: returns a new target. lacks: features that the target does not have, with the reason. The
     others apply unless --exhaustive is given. spared: features whose tests are skipped, with the
-    reason. only_vectors: only the tests of test vectors run. one_of: of each group of vectors, one of
+    reason. lacking: tests that the target cannot run by other reasons, "FILE::TEST", with the reason.
+    only_vectors: only the tests of test vectors run. one_of: of each group of vectors, one of
     so many cases runs; 1: all.
     """
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
     only_vectors: bool = False
     one_of: int = 1
 
@@ -324,10 +397,15 @@ KINDS = {
     # chip's cost.
     "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=8),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
+    "xtensa-newest": Kind(partial(EmulatedTarget, "xtensa-newest")),
+    "m33-newest": Kind(partial(EmulatedTarget, "m33-newest"), _NO_NETWORK),
+    "armv6m-newest": Kind(partial(EmulatedTarget, "m33-newest", "armv6m"), _NO_NETWORK),
+    "webassembly": Kind(
+        WebAssemblyTarget, webassembly_lacks.FEATURES, lacking=webassembly_lacks.TESTS, one_of=8
+    ),
+    "unix-newest": Kind(partial(UnixTarget, micropython.find_newest)),
     "unix": Kind(UnixTarget),
 }
-# Targets whose source changes and may not build; then they are skipped, with a message.
-OPTIONAL = ("rv32-newest",)
 BOARD_LACKS = {
     SOCKETS: "not every board has sockets",
     ENDURANCE: "thousands of rounds wear out its flash",
@@ -335,9 +413,12 @@ BOARD_LACKS = {
 
 
 def absence(name: str) -> str | None:
-    """Return why a target of OPTIONAL is not there; None if it is there, and for all other targets."""
-    if name in OPTIONAL and qemu.MACHINES[name].firmware() is None:
-        return f"{name} is not built: {qemu.build_command(name)}"
+    """Return why a target is not there; None if it is there, or if its absence is an error.
+
+    Targets of the newest MicroPython may be absent: its source changes, and may not build.
+    """
+    if name.endswith(newest.SUFFIX) and not newest.is_built():
+        return f"{name} is not built: tern emulator build newest"
     return None
 
 

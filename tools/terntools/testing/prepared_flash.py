@@ -15,6 +15,7 @@ from pathlib import Path
 import tern
 from ternhost import cache
 from ternhost.cache import Recipe
+from ternhost.errors import TernError
 from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image, pico, qemu
@@ -107,7 +108,8 @@ def _fingerprint(name: str) -> str:
     """
     digest = hashlib.sha256(mpy.compiler_version().encode())
     for architecture in mpy.ARCHITECTURES:
-        digest.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
+        with suppress(TernError):  # a compiler that does not know the architecture
+            digest.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
     paths = [*mpy.library_modules(), mpy.MAIN]
     paths += [Path(deploy.__file__).with_name(f"{tool}.py") for tool in _TOOLS]
     paths += [Path(flash_image.__file__), Path(__file__)]

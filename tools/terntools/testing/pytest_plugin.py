@@ -211,6 +211,7 @@ class DeviceFile(pytest.File):
                 )
                 needed_feature = needs.get(name, "")
                 reason = why_absent or reason_by_feature.get(needed_feature)
+                reason = reason or kind.lacking.get(f"{self.path.name}::{name}")
                 if reason:
                     item.add_marker(pytest.mark.skip(reason=reason))
                 yield item
@@ -256,7 +257,7 @@ class DeviceItem(pytest.Item):
         if isinstance(error, DeviceTestError):
             return f"on {self.target}:\n{device_tests.with_source(error.outcome.output, self.path)}"
         if isinstance(error, TernError):
-            return f"{error.message}\n  {error.hint}"
+            return error.message + (f"\n  {error.hint}" if error.hint else "")
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -70,16 +70,15 @@ class MachineType:
 
 _VIRT = ("-M", "virt", "-bios", "none", "-global", "virtio-mmio.force-legacy=false")
 _VIRT_NETWORK = ("-netdev", "user,id=air", "-device", "virtio-net-device,netdev=air")
-_RV32 = MachineType(
-    build=ESP32,
-    instruction_set="rv32",
-    command="qemu-system-riscv32",
-    arguments=_VIRT,
-    network=_VIRT_NETWORK,
-    counts=True,
-)
 MACHINES = {
-    "rv32": _RV32,
+    "rv32": MachineType(
+        build=ESP32,
+        instruction_set="rv32",
+        command="qemu-system-riscv32",
+        arguments=_VIRT,
+        network=_VIRT_NETWORK,
+        counts=True,
+    ),
     "xtensa": MachineType(
         build=ESP32,
         instruction_set="xtensa",
@@ -94,8 +93,11 @@ MACHINES = {
         command="qemu-system-arm",
         arguments=("-M", "mps2-an505"),
     ),
-    "rv32-newest": replace(_RV32, build=NEWEST),
 }
+# The same machines with Debian's newest MicroPython.
+MACHINES.update(
+    {f"{name}-newest": replace(machine, build=NEWEST) for name, machine in MACHINES.items()}
+)
 
 
 class QemuMachine(EmulatedMachine):

@@ -12,7 +12,7 @@ from pathlib import Path
 from ternhost import cache
 from ternhost.cache import Progress, Recipe
 from terntools.emulators import debian, micropython
-from terntools.emulators.debian import NEXT, Requirement, Shell
+from terntools.emulators.debian import Requirement, Shell
 from terntools.emulators.micropython import PINNED, Source
 
 _HERE = Path(__file__).parent
@@ -132,7 +132,7 @@ class Build:
 
 ESP32 = Build("esp32-firmware", ("rv32", "xtensa"))
 M33 = Build("m33-firmware", ("m33",))
-NEWEST = Build("newest-firmware", ("rv32",), Source(NEXT, None))
+NEWEST = Build("newest-firmware", ("rv32", "xtensa", "m33"), micropython.NEWEST)
 # By their names in `tern emulator build`.
 BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}
 
