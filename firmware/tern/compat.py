@@ -44,7 +44,8 @@ if MICROPYTHON:
 else:
 
     def ptr32(buffer):
-        return buffer
+        """Return a buffer as words of 4 bytes, as viper sees it."""
+        return memoryview(buffer).cast("B").cast("i")
 
     def const(value: "T") -> "T":
         return value

@@ -13,6 +13,7 @@ import os
 from array import array
 
 from tern.compat import MICROPYTHON, const, micropython, ptr8
+from tern.fill import count_up, erase
 from tern.wire import CTR_DRBG, FAILED
 
 try:
@@ -27,9 +28,8 @@ SLACK = const(16)
 
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
-# SP 800-90A: a request has at most 65,536 bytes, then the key changes. With more than these, fresh
-# bytes would exceed that.
-_REQUEST_WITH_ROOM = const(65536 - 192)
+# SP 800-90A: a request has at most 65,536 bytes, which are 341 times _FRESH; then the key changes.
+_REQUEST = const(65536 // 192)
 # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
 _SLICE = const(16)
 
@@ -119,44 +119,11 @@ class Health:
 
 
 @micropython.viper
-def count_up(counter: ptr8, blocks: ptr8, n: int):
-    """Write the n numbers after `counter` into `blocks`, and leave `counter` at the last one.
-
-    Each has 16 bytes, the highest first. They are the input blocks of AES in counter mode.
-    """
-    at = 0
-    while n:
-        # Add 1 to the last byte; a byte that becomes 0 carries to the one before.
-        j = 16
-        value = 0
-        while value == 0 and j:
-            j -= 1
-            value = (counter[j] + 1) & 255
-            counter[j] = value
-        j = 0
-        while j < 16:
-            blocks[at] = counter[j]
-            blocks[at + 1] = counter[j + 1]
-            at += 2
-            j += 2
-        n -= 1
-
-
-@micropython.viper
 def move(source: ptr8, start: int, out: ptr8, at: int, n: int):
     """Copy n bytes: out[at + i] = source[start + i], for i < n."""
     i = 0
     while i < n:
         out[at + i] = source[start + i]
-        i += 1
-
-
-@micropython.viper
-def erase(pool: ptr8, n: int):
-    """Overwrite pool[:n] with zeros."""
-    i = 0
-    while i < n:
-        pool[i] = 0
         i += 1
 
 
@@ -182,15 +149,15 @@ class CtrDrbg:
         self._state = bytearray(48)
         self._key = memoryview(self._state)[:32]
         self._counter = memoryview(self._state)[32:]
-        self._aes = None  # while a request is open
+        self._encrypt = None  # while a request is open
         self.reseed(seed)
 
-    def generate(self, out):
-        """Fill `out` (a multiple of 16 bytes)."""
-        if not self._aes:
-            self._aes = aes(self._key, 1)
-        count_up(self._counter, out, len(out) // 16)
-        self._aes.encrypt(out, out)
+    def generate(self, out, n):
+        """Fill `out`, which has n bytes, a multiple of 16."""
+        if not self._encrypt:
+            self._encrypt = aes(self._key, 1).encrypt
+        count_up(self._counter, out, n)
+        self._encrypt(out, out)
 
     def reseed(self, seed):
         """Mix `seed`, 48 bytes of full entropy, into the state: new bytes, XORed with the seed."""
@@ -205,8 +172,8 @@ class CtrDrbg:
         """
         # The counter blocks are written into the state itself, whose third block is the counter: it
         # counts up and is then replaced by its own ciphertext, as the standard wants.
-        self.generate(self._state)
-        self._aes = None
+        self.generate(self._state, 48)
+        self._encrypt = None
 
 
 def known_answer(drbg):
@@ -217,9 +184,9 @@ def known_answer(drbg):
     seed, length, answer = drbg.known
     generator = drbg(seed)
     out = bytearray(length)
-    generator.generate(out)
+    generator.generate(out, length)
     generator.end_request()
-    generator.generate(out)
+    generator.generate(out, length)
     return out[:32] == answer
 
 
@@ -249,8 +216,10 @@ class Generator(Stream):
         self._also = also
         self._health = Health()
         self._hash = hashlib.sha256()
-        # Raw bytes in the hash; bytes generated since the key changed; reports so far.
-        self._raw = self._requested = self._reports = 0
+        # Raw bytes in the hash; reports so far.
+        self._raw = self._reports = 0
+        # How many times _FRESH bytes the key may still generate; 0 after a failure.
+        self._blocks_left = 0
         self._seed = b""  # the first half of the next seed, if it is there
         self._drbg = None
         self.state = FAILED
@@ -265,6 +234,8 @@ class Generator(Stream):
             seed = self._gather(_RAW)
         if not self._health.failed and known_answer(drbg):
             self._drbg = drbg(seed)
+            self._generate = self._drbg.generate
+            self._blocks_left = _REQUEST
             self.state = drbg.state
         if not MICROPYTHON:
             _generators.add(self)
@@ -281,6 +252,7 @@ class Generator(Stream):
             data = b""
         if len(data) != n or not self._health.check(data):
             self.state = FAILED
+            self._blocks_left = 0
             self._health.failed = True
             self.discard()
         self._hash.update(data)
@@ -297,7 +269,7 @@ class Generator(Stream):
         return None if self._seed else seed[:48]
 
     def _resize(self, margin):
-        """Make a new pool, with room for `margin` bytes in front of the fresh ones.
+        """Make a new pool without bytes, with room for `margin` bytes in front of the fresh ones.
 
         A refill puts the bytes that are left into the margin. margin: a multiple of _SLICE.
         """
@@ -305,6 +277,7 @@ class Generator(Stream):
         self._fresh = memoryview(pool)[margin : margin + _FRESH]
         self.pool = pool
         self._margin = margin
+        self.cursor[POSITION] = self.cursor[END] = margin + _FRESH
 
     def refill(self):
         """Generate fresh bytes behind those that are left in the pool.
@@ -314,30 +287,36 @@ class Generator(Stream):
         # Few variables: with more than 11 words, those of a call included, MicroPython would
         # allocate the frame on the heap.
         cursor = self.cursor
-        old = self.pool
         left = cursor[END] - cursor[POSITION]
-        cursor[POSITION] = cursor[END]  # if memory runs out below, nothing of half a pool counts
+        if left:
+            self._keep(left)
+        if not self._blocks_left:
+            self._new_key()
+            if self.state == FAILED:
+                raise EntropyError("entropy source failed")
+        self._blocks_left -= 1
+        self._generate(self._fresh, _FRESH)
+        # If memory ran out above, the pool has no bytes; now those that are left count again.
+        cursor[POSITION] = self._margin - left
+
+    def _keep(self, left):
+        """Move the last `left` bytes of the pool right in front of the place of fresh ones.
+
+        The pool then counts as empty.
+        """
+        old = self.pool
+        end = self.cursor[POSITION] = self.cursor[END]
         # A draw that needs more bytes than the margin holds is rare, yet must stay exact: make
         # room. _SLICE is a power of 2, so that the mask -_SLICE rounds up to a multiple of it.
         if left > self._margin:
             self._resize((left + _SLICE - 1) & -_SLICE)
-        # The bytes that are left go right in front of the fresh ones.
-        at = self._margin - left
-        move(old, cursor[END] - left, self.pool, at, left)
+        move(old, end - left, self.pool, self._margin - left, left)
         if old is not self.pool:
             erase(old, len(old))
-        if self._requested > _REQUEST_WITH_ROOM:
-            self._new_key()
-        if self.state == FAILED:
-            raise EntropyError("entropy source failed")
-        self._requested += _FRESH
-        self._drbg.generate(self._fresh)
-        cursor[POSITION] = at
-        cursor[END] = self._margin + _FRESH
 
     def discard(self):
         """Erase all bytes of the pool, drawn or not."""
-        self.cursor[POSITION] = self.cursor[END] = 0
+        self.cursor[POSITION] = self.cursor[END]
         erase(self.pool, len(self.pool))
         # A pool that was made larger for a long draw would show in the free heap that HELLO states.
         if self._margin > _MARGIN:
@@ -347,7 +326,7 @@ class Generator(Stream):
         """Change the key, if it was used, so that it does not tell what was generated."""
         if self.state != FAILED:
             self._drbg.end_request()
-            self._requested = 0
+            self._blocks_left = _REQUEST
 
     def end_report(self):
         """Make the draws of a report irrecoverable: erase its bytes, change a key that was used.
@@ -362,7 +341,7 @@ class Generator(Stream):
             self.discard()
         else:
             erase(self.pool, position)
-        if self._requested:
+        if self._blocks_left < _REQUEST:
             self._new_key()
         self._reports += 1
         # On average one raw byte for every _PACE reports.

@@ -33,6 +33,7 @@ from array import array
 
 from tern import compat
 from tern.compat import const, micropython, ptr16, ptr32
+from tern.fill import erase
 from tern.sampler import sample
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
 
@@ -112,16 +113,6 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fin
     while j < d:
         x = ((row[start + j] + 32768) & 65535) - 32768
         totals[j] = totals[j] + (whole * x << fine) + ((part * x + half) >> shift)
-        j += 1
-
-
-@micropython.viper
-def clear(totals: ptr32, d: int):
-    """Set totals[:d] to 0."""
-    nothing = 0  # see compat: the third variable is not an index
-    j = 0
-    while j < d:
-        totals[j] = nothing
         j += 1
 
 
@@ -233,9 +224,9 @@ class Gradient:
             fine = MAX_FINE
         self._fine = fine
         self._up = range_ - fine
-        clear(self.totals, self.values)
+        erase(self.totals, 4 * self.values)
         if self._carried:
-            clear(self._carried, self.values)
+            erase(self._carried, 4 * self.values)
 
     def _carry(self):
         """Carry the totals, so that they have room for 32 more records.

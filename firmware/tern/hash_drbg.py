@@ -40,9 +40,9 @@ class HashDrbg:
         """Mix `seed` into the state."""
         self._start(b"\x01" + self._v.to_bytes(55, "big") + bytes(seed))
 
-    def generate(self, out):
-        """Fill `out` (a multiple of 32 bytes)."""
-        for i in range(0, len(out), 32):
+    def generate(self, out, n):
+        """Fill `out`, which has n bytes, a multiple of 32."""
+        for i in range(0, n, 32):
             out[i : i + 32] = hashlib.sha256(self._data.to_bytes(55, "big")).digest()
             self._data = (self._data + 1) % _SEED_RANGE
 

@@ -27,7 +27,6 @@ one byte nearly always (255 times of 256), and its probability is exact.
 """
 
 from tern.compat import const, micropython, ptr8, ptr16, ptr32
-from tern.entropy import EntropyError
 from tern.shapes import LAPLACE, MIXTURE, TABLE, WINDOW
 from tern.table import table
 
@@ -347,32 +346,48 @@ def laplace(pool: ptr8, job: ptr32) -> int:
 _LEAVES = {TABLE: (table,), WINDOW: (window,), LAPLACE: (grid, noise)}
 
 
+@micropython.viper
 def sample(card, stream, xs, out, n):
     """Draw a symbol of `card` for each of the inputs xs[:n], and write them into out[:n].
 
     xs: array('h'), Q1.14. out: array('H'). stream: the entropy Stream. Raises EntropyError, after
     which no symbol counts.
     """
+    # A viper function, since MicroPython would search the heap for room for the variables of
+    # another one, which has more than 11 words of them.
+    complete = False
     try:
-        if card.shape <= LAPLACE:
+        if int(card.shape) <= int(LAPLACE):
             _run(card, stream, xs, out, 0, n)
-        elif card.shape == MIXTURE:
-            # Each input is drawn by the first card with probability threshold / 2**30, else by the
-            # second one, whose symbols follow those of the first.
-            for index in range(n):
-                if stream.below(card.threshold):
-                    _run(card.first, stream, xs, out, index, index + 1)
-                else:
-                    _run(card.second, stream, xs, out, index, index + 1)
-                    out[index] += card.first.symbols
-        else:  # a hierarchy has a method of its own
-            for index in range(n):
-                out[index] = card.body.draw(stream, xs[index])
-    except EntropyError:
+        else:
+            _draw_each(card, stream, xs, out, n)
+        complete = True
+    finally:
         # `out` may hold rounded inputs that are still without noise: they must not stay in memory.
+        if not complete:
+            _clear(out, n)
+
+
+def _draw_each(card, stream, xs, out, n):
+    """Draw as sample() does, one by one, for a card whose symbols are those of other cards."""
+    if card.shape == MIXTURE:
+        # Each input is drawn by the first card with probability threshold / 2**30, else by the
+        # second one, whose symbols follow those of the first.
         for index in range(n):
-            out[index] = 0
-        raise
+            if stream.below(card.threshold):
+                _run(card.first, stream, xs, out, index, index + 1)
+            else:
+                _run(card.second, stream, xs, out, index, index + 1)
+                out[index] += card.first.symbols
+    else:  # a hierarchy has a method of its own
+        for index in range(n):
+            out[index] = card.body.draw(stream, xs[index])
+
+
+def _clear(out, n):
+    """Set out[:n] to 0."""
+    for index in range(n):
+        out[index] = 0
 
 
 def sample_categories(card, stream, categories, out, n):

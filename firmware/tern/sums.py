@@ -17,9 +17,10 @@ from tern import wire
 from tern.compat import const, micropython, ptr32
 from tern.coordinates import gather
 from tern.entropy import EntropyError
+from tern.fill import erase
 from tern.fixed import EXP_BITS, ONE, bin_of, exp_lower
 from tern.frames import FrameError
-from tern.gradient import MAX_FINE, Gradient, accumulate, by_steps, clear
+from tern.gradient import MAX_FINE, Gradient, accumulate, by_steps
 from tern.ledger import RHO
 from tern.noise import noise
 from tern.shapes import SUM
@@ -444,7 +445,7 @@ class Answerer:
         request = self._request
         width = request.values - 1  # of a unit's vector; the last of the sums is the tally
         self._room(width)
-        clear(self._sums, width + 1)
+        erase(self._sums, 4 * width + 4)
         source = self._source
         row = source.row
         unit = self._sum.unit
@@ -478,7 +479,7 @@ class Answerer:
                 self._end(width)
                 records_in_unit = 0
             if not records_in_unit:
-                clear(source.totals, width)
+                erase(source.totals, 4 * width)
             current_unit = unit_of_record
             source.add()
             records_in_unit += 1

@@ -11,6 +11,7 @@ from checks import no_memory, raises, replaced, without_heap
 from tern import entropy
 from tern.compat import MICROPYTHON
 from tern.entropy import END, POSITION, EntropyError, Generator, Health
+from tern.fill import count_up, erase
 from tern.hash_drbg import HashDrbg
 
 
@@ -42,9 +43,9 @@ def test_no_request_of_the_generator_exceeds_65536_bytes():
     requests = [0]  # bytes of each
 
     class Counting(HashDrbg):
-        def generate(self, out):
-            requests[-1] += len(out)
-            super().generate(out)
+        def generate(self, out, n):
+            requests[-1] += n
+            super().generate(out, n)
 
         def end_request(self):
             requests.append(0)
@@ -61,9 +62,21 @@ def test_no_request_of_the_generator_exceeds_65536_bytes():
 def test_the_counter_carries():
     counter = bytearray(b"\xff" * 15 + b"\xfe")
     blocks = bytearray(48)
-    entropy.count_up(counter, blocks, 3)
+    count_up(counter, blocks, 48)
     assert bytes(blocks) == b"\xff" * 16 + bytes(16) + bytes(15) + b"\x01"
     assert bytes(counter) == bytes(15) + b"\x01"
+
+
+def test_no_other_bytes_are_erased_or_filled():
+    # Neighbours of a buffer hold keys. So nothing behind the bytes that are named is written.
+    for n in (0, 4, 16, 48):
+        buffer = bytearray(b"\xa5" * 52)
+        erase(buffer, n)
+        assert buffer == bytes(n) + b"\xa5" * (52 - n)
+        if n % 16 == 0:
+            buffer = bytearray(b"\xa5" * 52)
+            count_up(bytearray(16), buffer, n)
+            assert buffer[n:] == b"\xa5" * (52 - n)
 
 
 def test_a_stuck_or_a_short_source_gives_nothing():
@@ -282,12 +295,12 @@ def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
     # When memory runs out during a refill (in each of the three named functions), a later draw
     # must not return the zeros of a buffer that was never filled: eight zeros in a row would be
     # such.
-    for name in ("generate", "bytearray", "memoryview"):
+    for name in ("_generate", "bytearray", "memoryview"):
         generator = Generator(counting_source(), HashDrbg)
         generator.refill()
         waiting = generator.cursor[END] - generator.cursor[POSITION]
         assert waiting > 128, "more than there is room for"
-        with replaced(HashDrbg if name == "generate" else entropy, **{name: no_memory}):
+        with replaced(generator if name == "_generate" else entropy, **{name: no_memory}):
             raises(MemoryError, generator.refill)
         drawn = bytes([generator.byte() for _ in range(800)])
         assert not any(bytes(8) == drawn[i : i + 8] for i in range(793)), name
