@@ -103,3 +103,19 @@ def test_the_stated_epsilon_of_a_card_keeps_delta_in_a_tiny_crowd(name):
         bounds = account(1, 4, delta, name)
         assert bounds.epsilon < 1
         assert worst_delta(rows, bounds.epsilon, 4) <= delta
+
+
+@pytest.mark.parametrize("name", ["pm", "three-outputs", "optimal"])
+def test_the_largest_profile_is_that_of_the_worst_pair_of_inputs(name):
+    (of_card,) = laws.parts(cards.decode(mechanisms.design(name, 1).card))
+    scale, e = 1000, 1300
+    weights = [-2000, -1, 0, 300, 5000]
+    expected = []
+    for weight in weights:
+        sums = []
+        for p, q in itertools.permutations(of_card.rows.tolist(), 2):
+            blanket = of_card.blanket.tolist()
+            columns = zip(p, q, blanket, strict=True)
+            sums.append(sum(max(0, scale * a - e * b - weight * c) for a, b, c in columns))
+        expected.append(max(sums))
+    assert of_card.largest(scale, e, weights).tolist() == expected

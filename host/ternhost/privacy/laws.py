@@ -18,6 +18,9 @@ from tern.card import LAPLACE, MIXTURE, PROJECTION, SUM, WINDOW, Card, T
 from tern.projection import Projection
 from ternhost.privacy import certify, projection
 
+Integers = npt.NDArray[np.object_]  # integers of Python, of any size
+Indices = npt.NDArray[np.intp]
+
 _NEAR = 1e-12  # above the errors of the floats by which pairs of inputs are chosen
 
 
@@ -31,7 +34,7 @@ class Part:
     """
 
     share: Fraction
-    rows: npt.NDArray[np.object_]
+    rows: Integers
     whole: int
 
     @classmethod
@@ -53,46 +56,58 @@ class Part:
         return cls(share, rows_of_counts, whole)
 
     @cached_property
-    def blanket(self) -> npt.NDArray[np.object_]:
+    def blanket(self) -> Integers:
         """For each output its least entry over all inputs (the privacy blanket)."""
-        least: npt.NDArray[np.object_] = self.rows.min(axis=0)
+        least: Integers = self.rows.min(axis=0)
         return least
 
-    def largest(self, scale: int, e: int, t: int = 0) -> int:
-        """Return the largest value of a privacy profile over all pairs of inputs, exactly.
+    def largest(self, scale: int, e: int, weights: Sequence[int] = (0,)) -> Integers:
+        """Return the largest values of a privacy profile over all pairs of inputs, exactly.
 
-        It is the sum over outputs of max(0, scale P - e Q - t b). P and Q are the entries of the
-        two inputs, which are integers. b is the privacy blanket: for each output its least entry
-        over all inputs. Floats are used only to choose the few pairs for which the sum is then
-        computed in integers.
+        There is a value for each weight t of the privacy blanket b, which is the least entry of
+        each output over all inputs. The value is the sum over outputs of
+        max(0, scale P - e Q - t b). P and Q are the entries of the two inputs, which are integers.
+        Floats are used only to choose the few pairs for which the sum is then computed in integers.
 
-        scale, e: integers whose quotient e / scale is e**epsilon. t: the weight of the blanket, for
+        scale, e: integers whose quotient e / scale is e**epsilon. weights: those of the blanket, for
         reports that are shuffled with others; 0: they are not.
         """
-        first, second = self._best_pairs(e / scale, t / scale)
+        place, first, second = self._best_pairs(e / scale, [t / scale for t in weights])
+        weight_of_pair = np.array(weights, object)[place]
         # A row for each pair, a column for each output.
-        excess: npt.NDArray[np.object_] = (
-            self.rows[first] * scale - self.rows[second] * e - self.blanket * t
-        )
-        return int(np.maximum(excess, 0).sum(axis=1).max())
+        excess: Integers = (self.rows * scale)[first]
+        excess -= (self.rows * e)[second]
+        excess -= self.blanket * weight_of_pair[:, None]
+        sums = np.maximum(excess, 0).sum(axis=1)
+        first_pair_of_weight = np.searchsorted(place, np.arange(len(weights)))
+        largest: Integers = np.maximum.reduceat(sums, first_pair_of_weight)
+        return largest
 
-    def _best_pairs(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    def _best_pairs(self, g: float, weights: Sequence[float]) -> tuple[Indices, Indices, Indices]:
         """Return the pairs of inputs whose sum of max(0, P - g Q - t b) is the largest, by floats.
 
         P and Q are the probabilities of the outputs at two inputs, and b is the least probability
-        of each output at any input. The two results are the indices of the inputs of P and of those
-        of Q. All pairs that may be the largest within the errors of floats are included. The terms
-        are of the size 1, and for t < 0 up to 1 - t, so the errors are relative to that.
+        of each output at any input. There is a pair or more for each weight t. The three results
+        are the places of the weights, ascending, the inputs of P and those of Q. All pairs that may
+        be the largest within the errors of floats are included. The terms are of the size 1, and
+        for t < 0 up to 1 - t, so the errors are relative to that.
         """
         if len(self.rows) == 2:  # of two inputs there are only two pairs
-            return np.array([0, 1]), np.array([1, 0])
+            place = np.repeat(np.arange(len(weights)), 2)
+            first = np.tile([0, 1], len(weights))
+            return place, first, 1 - first
         probabilities, blanket = self._floats
-        # excess[i, j, y] = P - g Q - t b for the input i of P, the input j of Q, and output y.
-        excess = probabilities[:, None, :] - g * probabilities[None, :, :] - t * blanket
-        sums = np.maximum(excess, 0).sum(axis=2)
-        np.fill_diagonal(sums, -np.inf)  # an input is not compared with itself
-        first, second = np.nonzero(sums >= sums.max() - _NEAR * (1 + max(0.0, -t)))
-        return first, second
+        # difference[i, j, y] = P - g Q for the input i of P, the input j of Q, and output y.
+        difference = probabilities[:, None, :] - g * probabilities[None, :, :]
+        sums = np.empty((len(weights), *difference.shape[:2]))
+        for place_of_weight, t in enumerate(weights):
+            np.maximum(difference - t * blanket, 0).sum(axis=2, out=sums[place_of_weight])
+        inputs = np.arange(len(self.rows))
+        sums[:, inputs, inputs] = -np.inf  # an input is not compared with itself
+        tolerance = _NEAR * (1 + np.maximum(0.0, -np.array(weights)))
+        close_to_largest = sums.max(axis=(1, 2)) - tolerance
+        place, first, second = np.nonzero(sums >= close_to_largest[:, None, None])
+        return place, first, second
 
     @cached_property
     def _floats(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -189,6 +204,6 @@ def profile(laws: Sequence[Part], g: Fraction) -> Fraction:
     delta = Fraction(0)
     for part in laws:
         # In units of 1 / (whole * denominator of g).
-        largest = part.largest(scale=g.denominator, e=g.numerator)
+        (largest,) = part.largest(scale=g.denominator, e=g.numerator)
         delta += part.share * Fraction(largest, part.whole * g.denominator)
     return delta

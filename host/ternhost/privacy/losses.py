@@ -35,6 +35,8 @@ Floats = npt.NDArray[np.float64]
 # A tilted law is computed up to a probability of e**-46 beyond the transform's ends. That much is
 # added to every bound.
 TAIL_EXPONENT = 46.0
+ROUNDING = 1e-9  # the share by which bounds are raised, far above what a few operations add
+_NEGLIGIBLE_EXPONENT = 60.0  # entries of a spectrum below e**-60 count as 0
 LARGEST_LOSS = 40.0  # losses beyond this are not computed
 FLOAT_ERROR = 1e-14  # the relative error of exp(loss) in floats, for losses up to LARGEST_LOSS
 _ULP = 2.0**-52  # the relative rounding error of one operation on floats
@@ -122,8 +124,7 @@ class TiltedSum:
         # By Cauchy and Schwarz the transform's errors change it by the product of two lengths at
         # most: that of the weights, and that of the errors.
         error = self.law_error * math.sqrt(float((weights * weights).sum()))
-        rounding = 1e-9  # far above what these few operations on floats add
-        return (expectation + error) * (1 + rounding + self.relative_error)
+        return (expectation + error) * (1 + ROUNDING + self.relative_error)
 
     def lost(self, threshold: float) -> float:
         """Return an upper bound of the probability of sums above a threshold beyond the ends.
@@ -136,7 +137,7 @@ class TiltedSum:
 
 
 @dataclass(frozen=True)
-class _TiltedDraws:
+class TiltedDraws:
     """Draws with the tilted law of one of them, its mean, and the values' distances from it."""
 
     draws: Draws
@@ -169,8 +170,8 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
     above; 0 leaves the law as it is. The errors are stored in the result, so that what is computed
     from it can be raised by them.
     """
-    tilted_draws = [_TiltedDraws.of(kind, tilt) for kind in draws]
-    low, high = _range_of_sum(tilted_draws)
+    tilted_draws = [TiltedDraws.of(kind, tilt) for kind in draws]
+    low, high = range_of_sum(tilted_draws)
     law = _law_of_sum(tilted_draws, low, high)
 
     # A Fourier transform of this size is wrong by 8 log2(size) ulp of the law's Euclidean length at
@@ -180,9 +181,8 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
     size = _transform_size(low, high)
     length = math.sqrt(float((law * law).sum()))
     law_error = 8 * _ULP * math.log2(2 * size) * (1 + number_of_draws) * length
+    law_error += math.exp(-_NEGLIGIBLE_EXPONENT)
 
-    # In exp(tilt X) the exponent is rounded by its own size times an ulp, for each draw.
-    exponents = sum(kind.times * (1 + abs(tilt) * kind.largest_size) for kind in draws)
     log_scale = sum(kind.times * kind.log_moment(tilt) for kind in draws)
     return TiltedSum(
         sums=np.arange(low, high + 1),
@@ -190,11 +190,18 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
         tilt=tilt,
         log_scale=log_scale,
         law_error=law_error,
-        relative_error=8 * _ULP * exponents,
+        relative_error=relative_error(draws, tilt),
     )
 
 
-def _range_of_sum(tilted_draws: Sequence[_TiltedDraws]) -> tuple[int, int]:
+def relative_error(draws: Sequence[Draws], tilt: float) -> float:
+    """Return by which share the rounding of masses and tilts may change a probability of the sum."""
+    # In exp(tilt X) the exponent is rounded by its own size times an ulp, for each draw.
+    exponents = sum(kind.times * (1 + abs(tilt) * kind.largest_size) for kind in draws)
+    return 8 * _ULP * exponents
+
+
+def range_of_sum(tilted_draws: Sequence[TiltedDraws]) -> tuple[int, int]:
     """Return ends between which the tilted sum lies, but for a probability of e**-TAIL_EXPONENT.
 
     They follow from Bernstein's inequality: for draws within b of their means, with variance
@@ -227,24 +234,36 @@ def _transform_size(low: int, high: int) -> int:
     return int(fft.next_fast_len(high - low + 1, real=True))
 
 
-def _law_of_sum(tilted_draws: Sequence[_TiltedDraws], low: int, high: int) -> Floats:
+def _law_of_sum(tilted_draws: Sequence[TiltedDraws], low: int, high: int) -> Floats:
     """Return the probabilities of the sums from low to high under the tilted laws.
 
     A law is the probability of each integer. The spectrum (Fourier transform) of the sum's law is
     the product of the spectra of all draws. Sums beyond the ends wrap around and are added at the
-    other end.
+    other end. Entries of the spectrum below exp(-_NEGLIGIBLE_EXPONENT) are taken to be 0, which
+    changes the Euclidean length of the law by that much at most.
     """
     from scipy import fft  # slow to load
 
     size = _transform_size(low, high)
-    spectrum = np.ones(size // 2 + 1, np.complex128)
+    spectra = []  # of one draw of each kind
+    log_sizes = np.zeros(size // 2 + 1)  # of the entries of the spectrum of the sum
     lowest = 0  # the sum that stands at index 0 of the inverse transform
     for kind in tilted_draws:
         first_value = int(kind.draws.values[0])
         law_of_one = np.zeros(size)  # at index i the probability of first_value + i
         np.add.at(law_of_one, (kind.draws.values - first_value) % size, kind.law)
-        spectrum *= fft.rfft(law_of_one) ** kind.draws.times
+        spectrum_of_one = fft.rfft(law_of_one)
+        spectra.append(spectrum_of_one)
+        with np.errstate(divide="ignore"):  # the logarithm of 0
+            log_sizes += kind.draws.times * np.log(np.abs(spectrum_of_one))
         lowest += kind.draws.times * first_value
+
+    # Powers of complex numbers take long, and nearly all of them are negligible.
+    matters = np.flatnonzero(log_sizes > -_NEGLIGIBLE_EXPONENT)
+    spectrum = np.zeros(size // 2 + 1, np.complex128)
+    spectrum[matters] = 1
+    for kind, spectrum_of_one in zip(tilted_draws, spectra, strict=True):
+        spectrum[matters] *= spectrum_of_one[matters] ** kind.draws.times
     # Rotated, so that index 0 stands for the sum `low`.
     law: Floats = np.roll(fft.irfft(spectrum, size), (lowest - low) % size)
     return np.abs(law)[: high - low + 1]

@@ -43,9 +43,20 @@ import numpy.typing as npt
 from tern.card import Card
 from ternhost.errors import UsageError
 from ternhost.options import require
+from ternhost.privacy import few_frequencies
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.laws import Part, are_known, parts, randomised_response
-from ternhost.privacy.losses import LARGEST_LOSS, TAIL_EXPONENT, Draws, add_up, bisect_least
+from ternhost.privacy.laws import Integers, Part, are_known, parts, randomised_response
+from ternhost.privacy.losses import (
+    LARGEST_LOSS,
+    ROUNDING,
+    TAIL_EXPONENT,
+    Draws,
+    TiltedDraws,
+    add_up,
+    bisect_least,
+    range_of_sum,
+    relative_error,
+)
 
 MOST_REPORTS = 10**9
 LEAST_DELTA = 1e-300  # its inverse is still a float
@@ -188,17 +199,20 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
         return 0.0
 
     fixed_g = math.floor(g * _ONE)  # rounded down, which makes delta larger
-    pi: npt.NDArray[np.object_] = np.full(len(grid.points), Fraction(0), object)
+    # pi and the steps of the grid are integers in units of 1 / denominator.
+    denominator = math.lcm(*(part.share.denominator * part.whole for part in laws)) * _ONE
+    pi: Integers = np.zeros(len(grid.points), object)
     for part in laws:
-        pi = pi + part.share * _largest_pi(part, fixed_g, grid.points)
+        numerators, denominator_of_part = _largest_pi(part, fixed_g, grid.points)
+        pi = pi + numerators * (denominator // denominator_of_part)
+    step = grid.step * (denominator // _ONE)
 
     # The probability of a grid point is the change of pi's slope there, which is its second
     # difference. The slope is -1 below the grid, and pi is 0 above it.
-    step = Fraction(grid.step, _ONE)
-    extended = np.concatenate([[pi[0] + step], pi, [Fraction(0)]])
+    extended = np.concatenate([[pi[0] + step], pi, [0]])
     second_differences = extended[2:] - 2 * extended[1:-1] + extended[:-2]
-    masses = np.array([float(difference / step) for difference in second_differences])
-    return _mean_positive(masses, first=grid.first, unit=float(step), reports=reports)
+    masses = (second_differences / step).astype(np.float64)  # each of them rounded once
+    return _mean_positive(masses, first=grid.first, unit=grid.step / _ONE, reports=reports)
 
 
 class _Grid(NamedTuple):
@@ -235,22 +249,20 @@ def _grid_for(local: float, g: float, reports: int) -> _Grid:
     return _Grid(first, last, step)
 
 
-def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
+def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> tuple[Integers, int]:
     """Return the largest pi(t) = E[max(0, X - t)] over all pairs of inputs at each grid point t.
 
     X is (P - g Q) / b with the probability b of each output, and else 0. P and Q are the
     probabilities of the output at two inputs, and b, the blanket, is the least at any input. The
-    results are exact fractions. g and the grid points are fixed-point numbers in units of
-    2**-60.
+    results are exact: numerators, and their common denominator. They have the part's share of all
+    draws as a factor. g and the grid points are fixed-point numbers in units of 2**-60.
     """
     # X is 0 where a client's report is not drawn from the blanket b. That has the probability
     # 1 - sum b, in units of 1 / whole, and adds max(0, -t) to pi.
     not_blanket = part.whole - int(part.blanket.sum())
-    largest = []
-    for t in grid:
-        numerator = part.largest(_ONE, g, t) + not_blanket * max(-t, 0)
-        largest.append(Fraction(numerator, part.whole * _ONE))
-    return np.array(largest, object)
+    below_zero = np.array([max(-t, 0) for t in grid], object)
+    numerators = part.largest(_ONE, g, grid) + not_blanket * below_zero
+    return numerators * part.share.numerator, part.share.denominator * part.whole * _ONE
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> float:
@@ -265,19 +277,28 @@ def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> flo
         return 0.0
 
     tilt = _centring_tilt(draws)
-    total = add_up([draws], tilt)
+    one = TiltedDraws.of(draws, tilt)
+    low, high = range_of_sum([one])
+    log_scale = draws.times * draws.log_moment(tilt)
     # Sums s beyond the ends of the tilted law have the probability exp(-TAIL_EXPONENT) there. They
     # count with at most the largest value of s exp(-tilt s), which is at s = 1 / tilt.
     if tilt:
         largest = 1 / (math.e * tilt)
     else:
         largest = reports * draws.largest_size
-    beyond_ends = math.exp(total.log_scale - TAIL_EXPONENT) * largest
+    beyond_ends = math.exp(log_scale - TAIL_EXPONENT) * largest
+
+    mean_of_tilted = few_frequencies.mean_positive(one, tilt, low, high)
+    if mean_of_tilted is not None:
+        raised = 1 + ROUNDING + relative_error([draws], tilt)
+        mean = math.exp(log_scale) * mean_of_tilted * raised
+        return (mean + beyond_ends) * unit / reports
 
     def sum_itself(sums: Floats) -> Floats:
         """Return what each positive sum counts: itself."""
         return sums
 
+    total = add_up([draws], tilt)
     return (total.above(0.0, sum_itself) + beyond_ends) * unit / reports
 
 
