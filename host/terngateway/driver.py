@@ -32,7 +32,7 @@ from terngateway.post import Post, Reply
 from terngateway.roster import HOLD, MOST_HOLD, GatewayRoster, KnownGateway, Registered
 from terngateway.round import RoundAtGateways, check_answer, questions_by_gateway
 from terngateway.tables import GatewayTables
-from ternhost.count.members import Integers, integers
+from ternhost.count.members import Integers, distinct, integers
 from ternhost.count.questions import Averaged, round_body
 from ternhost.count.rounds import DEADLINE, QUORUM, RoundResult, StoredCohort, StoredRound
 from ternhost.errors import DeviceError, RefusedError, StorageError, UsageError
@@ -783,7 +783,7 @@ def _require_distinct_devices(cohorts: Sequence[StoredCohort]) -> int:
     cohort_devices = [integers(cohort.devices) for cohort in cohorts]
     devices = np.concatenate([no_devices, *cohort_devices])
     every_cohort_has_devices = all(len(ids) for ids in cohort_devices)
-    has_duplicates = len(np.unique(devices)) < len(devices)
+    has_duplicates = len(distinct([devices])) < len(devices)
     if not len(devices) or not every_cohort_has_devices or has_duplicates:
         raise UsageError("a round must ask at least one device, and none twice")
     return len(devices)

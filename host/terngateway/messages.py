@@ -18,7 +18,7 @@ import numpy as np
 from tern import card as cards
 from tern import frames, ledger, wire
 from terngateway.post import MOST_TEXT
-from ternhost.count.members import Integers, id_bytes, pack_ids, unpack_ids
+from ternhost.count.members import Integers, distinct, id_bytes, pack_ids, unpack_ids
 from ternhost.count.questions import Averaged, decode_body
 from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, StoredCohort
 
@@ -535,7 +535,7 @@ def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
         cohorts.append(StoredCohort(body, devices))
 
     all_devices = np.concatenate([cohort.devices for cohort in cohorts])
-    _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
+    _require(len(distinct([all_devices])) == len(all_devices), "a device is asked twice")
     has_categories = len(head["categories"]) in (0, len(cohorts))
     _require(has_categories, "it lacks the number of categories of a cohort")
     return Ask(cohorts=cohorts, **head)

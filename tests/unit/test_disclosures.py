@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tern import card as cards
-from ternhost.count import disclosures
+from ternhost.count import disclosures, members
 from ternhost.count.disclosures import Disclosures
 from ternhost.privacy.composing import ReportKind, compose
 from ternhost.privacy.groups import Group
@@ -155,3 +155,9 @@ def test_a_report_among_dishonest_ones_alone_is_hidden_by_nothing():
     epsilon_of_card = 1
     loss = rounds.largest_loss(DELTA, 0.9)
     assert loss.epsilon == pytest.approx(epsilon_of_card, rel=1e-3)
+
+
+@pytest.mark.parametrize("groups", [[], [[1, 2, 5]], [[5, 1], [1, 3]], [range(3), [2], []]])
+def test_each_device_of_several_groups_is_named_once(groups):
+    expected = sorted({device for group in groups for device in group})
+    assert members.distinct(groups).tolist() == expected

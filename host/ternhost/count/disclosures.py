@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.ledger import RHO
-from ternhost.count.members import Integers, Members, integers
+from ternhost.count.members import Integers, Members, distinct, integers
 from ternhost.privacy.composing import PrivacyLoss, ReportKind, compose
 from ternhost.privacy.groups import DRAWS_SHARE
 
@@ -56,10 +56,7 @@ class Disclosures:
     @property
     def devices(self) -> Integers:
         """The ids of all devices that have made a report, ascending."""
-        arrays = [integers(())]  # so that there is something to concatenate without a report
-        for _kind, packed_ids in self._times:
-            arrays.append(np.frombuffer(packed_ids, np.int64))
-        return np.unique(np.concatenate(arrays))
+        return distinct(np.frombuffer(packed_ids, np.int64) for _kind, packed_ids in self._times)
 
     def with_reports(self, others: Iterable[tuple[ReportKind, DeviceIds, int]]) -> "Disclosures":
         """Return a copy with more reports.
@@ -184,7 +181,9 @@ class Disclosures:
         """Return those devices among `of` (None: among all) that have made a report."""
         if of is None:
             return Members(self.devices)
-        return Members(np.intersect1d(self.devices, integers(of)))
+        devices = self.devices
+        is_wanted = Members(distinct([of])).find(devices) >= 0
+        return Members(devices[is_wanted])
 
 
 @dataclass(frozen=True)
@@ -203,10 +202,14 @@ class _DeviceCounts:
         more, several rows are joined into their maximum, which can only overestimate the privacy
         loss.
         """
-        if not len(self.rows):
+        rows = self.rows[chosen]
+        if not len(rows):
             return []
+        distinct_rows = rows[:1]
+        if np.any(rows != rows[0]):  # far quicker than to sort rows that are all equal
+            distinct_rows = np.unique(rows, axis=0)
         maximal: list[ReportCounts] = []
-        for row in _maximal(np.unique(self.rows[chosen], axis=0), most):
+        for row in _maximal(distinct_rows, most):
             counts: dict[ReportKind, int] = {}
             for kind, times in zip(self.kinds, row, strict=True):
                 if times:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
-from ternhost.count.members import integers
+from ternhost.count.members import distinct
 from ternhost.extensions import EXTENSIONS
 from ternhost.learn.designs import cheapest_and_dearest
 from ternhost.learn.devices import Devices
@@ -104,8 +104,7 @@ def count_restored(run: Run, driver: Driver, members: Sequence[int] | Devices, w
     warning = payments.warning(unknown)
     if warning and warns:
         run.watcher.warn(warning)
-    told = [integers(budget.devices) for budget in budgets]
-    told_by_now = np.unique(np.concatenate([integers(()), *told]))
+    told_by_now = distinct(budget.devices for budget in budgets)
     rows = [asdict(payment) for payment in unknown]
     for row in run.state.payments or ():
         is_told_anew = np.any((told_by_now >= row["first"]) & (told_by_now <= row["last"]))

@@ -10,7 +10,7 @@ import numpy as np
 from tern import wire
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
-from ternhost.count.members import Integers, integers
+from ternhost.count.members import Integers, distinct, integers
 from ternhost.count.questions import decode_body
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.learn.base import Learner
@@ -251,12 +251,12 @@ def devices_that_reported(store: Store, run: str) -> Integers:
     """Return the ids of the devices that have reported in a run's rounds that ended, ascending."""
     ended_rounds = {entry["round"] for entry in store.history(run)}
     report_counts = store.counted_reports()
-    device_ids = [integers(())]  # so that there is something to concatenate without a report
+    device_ids = []
     for round_ in store.rounds(is_simulated(store, run)):
         if round_.number in ended_rounds:
             for _cohort, ids in _reporters(store, round_, report_counts):
                 device_ids.append(ids)
-    return np.unique(np.concatenate(device_ids))
+    return distinct(device_ids)
 
 
 def rounds_of_most_asked_device(

@@ -15,15 +15,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
 from tern import card as cards
 from tern import frames, wire
 from tern.host_frames import Hello
 from tern.ledger import EPSILON, RHO
 from ternhost import datasets
 from ternhost.count.disclosures import Disclosures, ReportCounts
-from ternhost.count.members import integers
+from ternhost.count.members import distinct
 from ternhost.count.questions import decode_body, report_bytes
 from ternhost.datasets import findings, on_devices
 from ternhost.datasets.base import CONSTANT
@@ -565,10 +563,7 @@ def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
     # What the rounds of the store do not explain.
     unknown = payments.unknown_payments(store, budgets, disclosures)
     rows = [vars(payment) for payment in unknown]
-    device_ids = [disclosures.devices]
-    for budget in budgets:
-        device_ids.append(integers(budget.devices))
-    all_devices = np.unique(np.concatenate(device_ids))
+    all_devices = distinct([disclosures.devices, *(budget.devices for budget in budgets)])
     unit = _protected_unit(disclosures.report_counts())
     return payments.with_payments(disclosures, rows, all_devices, unit)
 
