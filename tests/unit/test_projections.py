@@ -123,17 +123,13 @@ def bias_of(card, values, rng, least=60_000):
     means = []
     for _ in range(max(8, least // n)):
         # Each value is turned at random, reduced to its k likely directions, and turned back.
-        rotations = twin._unpacked(rng.integers(0, 256, (n, 48)).astype(np.uint8), body.size)
-        turned = np.zeros((n, body.size), np.int32)
-        turned[:, : values.shape[1]] = values
-        for i in range(3):
-            turned = twin.transform(turned * rotations[:, i])
+        rotations = rng.integers(0, 256, (n, 48)).astype(np.uint8)
+        turned = twin.turn(values, rotations, body.size)
         top = np.argsort(-np.abs(turned), axis=1, kind="stable")[:, : body.k]
-        likely = np.zeros((n, body.size), np.int32)
-        signs = np.where(np.take_along_axis(turned, top, 1) < 0, -1, 1).astype(np.int32)
+        likely = np.zeros((n, body.size))
+        signs = np.where(np.take_along_axis(turned, top, 1) < 0, -1, 1)
         np.put_along_axis(likely, top, signs, 1)
-        for i in (2, 1, 0):
-            likely = twin.transform(likely) * rotations[:, i]
+        likely = twin.turn_back(likely, rotations)
         means.append(likely[:, : values.shape[1]].mean(axis=0))
     scale = (body.a - body.b) / body.total / projection.gain(body) / body.size**1.5
     found = np.array(means) * scale

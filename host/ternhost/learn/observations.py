@@ -28,7 +28,6 @@ from tern.wire import LINEAR, LOGISTIC
 from ternhost.learn.losses import mean_labels
 from ternhost.learn.optimisers import read_vectors
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, reading_state
-from ternhost.vectorised.projection import transform
 
 DIRECTION = 0.5  # the radius at the model 0
 _LEAST_RADIUS = DIRECTION / 10  # at other models
@@ -619,8 +618,9 @@ def made_up(features: int, direction: Floats | None = None) -> Floats:
 
     # The columns of a Hadamard matrix are uncorrelated signs; the constant does not vary.
     size = 1 << (features - 1).bit_length()  # the next power of two
-    signs = transform(np.eye(size, dtype=np.int32))
-    spread = signs[:, :features].astype(np.float64)
+    from scipy import linalg  # takes long to import
+
+    spread = linalg.hadamard(size)[:, :features].astype(np.float64)
     spread[:, 0] = 0
     # |x|**2 is that of the mean plus the variances of the features, which share what is left.
     variance = max(squared_norm - mean @ mean, 0) / max(features - 1, 1)

@@ -21,6 +21,7 @@ from ternhost.vectorised.lanes import Array
 
 Fixed = npt.NDArray[np.int16]
 Whole = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32] | Whole
 
 _MAX_RESIDUAL = 2047  # largest residual of linear regression, as a number
 # Local training keeps a weight with this many bits more than its mantissa, so that small steps add
@@ -151,7 +152,7 @@ def gradients(
     return _mean(_totals(features, of_records[:, :, None], fine), batch, range_)
 
 
-def _totals(features: Fixed, factors: Whole, fine: int = 0) -> Whole:
+def _totals(features: Fixed, factors: Whole, fine: int = 0) -> Numbers:
     """Add up the products of features and residuals over each client's batch (clients x values).
 
     features: clients x batch x values. factors: residuals, clients x batch x values, or x 1 for one
@@ -165,17 +166,22 @@ def _totals(features: Fixed, factors: Whole, fine: int = 0) -> Whole:
     products = features * factors
     products += half
     products >>= dropped_bits
+    if products.shape[1] == 1:  # there is nothing to add up
+        return np.asarray(products[:, 0])
     return np.asarray(products.sum(axis=1, dtype=np.int64))
 
 
-def _mean(totals: Whole, batch: int, range_: int) -> Fixed:
+def _mean(totals: Numbers, batch: int, range_: int) -> Fixed:
     """Divide the totals of a batch by its number of records, times 2**range_, and clip.
 
     totals: of `_totals`, which have up to MAX_FINE bits of the range already.
     """
     fine = min(range_, MAX_FINE)
-    scaled = totals << (range_ - fine)
-    means = (scaled + batch // 2) // batch  # rounded to the nearest
+    means = totals
+    if range_ > fine:
+        means = means.astype(np.int64) << (range_ - fine)
+    if batch > 1:
+        means = (means + batch // 2) // batch  # rounded to the nearest
     return np.asarray(np.clip(means, -ONE, ONE).astype(np.int16))
 
 

@@ -40,11 +40,17 @@ Positions = npt.NDArray[np.integer]
 # at most so many clients, and as many as need so many numbers.
 _MOST_LANES = 1 << 17
 _CHUNK = 1 << 21
+# Gradients, which draw nothing, are computed of fewer clients together, so that all their numbers
+# stay in the cache of a core.
+_CHUNK_OF_GRADIENTS = 1 << 17
 
 
-def lanes_at_a_time(width: int) -> int:
-    """Return how many clients to simulate together. width: how many numbers each of them needs."""
-    return max(1, min(_MOST_LANES, _CHUNK // width))
+def lanes_at_a_time(width: int, chunk: int = _CHUNK) -> int:
+    """Return how many clients to simulate together.
+
+    width: how many numbers each of them needs. chunk: how many all of them may need.
+    """
+    return max(1, min(_MOST_LANES, chunk // width))
 
 
 def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised.Array) -> Counts:
@@ -132,14 +138,14 @@ def _weights(question: Question) -> npt.NDArray[np.int64]:
 
 
 def _few_at_a_time(sizes: Indices, numbers_of_record: int) -> Iterator[Positions]:
-    """Yield positions of clients whose batches are of one size, as many as fit into memory together.
+    """Yield positions of clients whose batches are of one size, as many as fit into the cache.
 
     sizes: the number of records in the batch of each client. numbers_of_record: how many numbers the
     work for one record needs.
     """
     for members in groups_of_equal(sizes):
         size = int(sizes[members[0]])
-        step = lanes_at_a_time(size * numbers_of_record)
+        step = lanes_at_a_time(size * numbers_of_record, _CHUNK_OF_GRADIENTS)
         for start in range(0, len(members), step):
             yield members[start : start + step]
 
