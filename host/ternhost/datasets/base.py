@@ -94,6 +94,13 @@ class Dataset:
         is_for_training[self.public] = False
         return np.flatnonzero(is_for_training)
 
+    def training_without(self, reserved: npt.ArrayLike) -> Indices:
+        """Return `training` without some positions, such as those of further public records."""
+        is_for_training = np.zeros(self.size, bool)
+        is_for_training[self.training] = True
+        is_for_training[np.asarray(reserved, np.intp)] = False
+        return np.flatnonzero(is_for_training)
+
     @property
     def test(self) -> Indices:
         """Positions of the held-out records, in order."""
@@ -130,6 +137,11 @@ class Dataset:
         """Return the records at m positions as devices hold them: m x (d + 1), the label last."""
         rows = np.asarray(positions)
         return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
+
+    @property
+    def all_records(self) -> Fixed:
+        """All n records as devices hold them: n x (d + 1), the label last."""
+        return np.concatenate([self.features, self.labels[:, None]], axis=1)
 
     def against_rest(self, *positive: str) -> Self:
         """Return the same records with label 1 for some classes and -1 for the rest.

@@ -262,8 +262,8 @@ class FedSum(Learning):
         again: whether several boards may get the same records if there are too few; otherwise that
             raises UsageError.
         """
-        positions = np.setdiff1d(data.training, self.reserved)
-        records = data.records(np.arange(len(data.labels)))
+        positions = data.training_without(self.reserved)
+        records = data.all_records
         stock = Holdings(records, positions, self.options.most_records)
         return deal(stock, name=data.name, boards=boards, seed=self.options.seed, again=again)
 

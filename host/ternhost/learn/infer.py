@@ -251,7 +251,7 @@ class Infer(Learner):
             self.notes += owned.notes
             return owned.holdings, owned.holdings.clients
         order = np.random.default_rng(self.options.seed).permutation(data.test)
-        return Holdings(data.records(np.arange(len(data.labels))), order), clients or len(order)
+        return Holdings(data.all_records, order), clients or len(order)
 
     @property
     def class_names(self) -> Sequence[str]:

@@ -274,7 +274,7 @@ class Learning(Learner):
         self.reserved = reserved
         if self.dataset is None or not self._population.knows_records:
             return None
-        positions = np.setdiff1d(self.dataset.training, reserved)
+        positions = self.dataset.training_without(reserved)
         if self.dataset.owners is not None:
             owned = to_owners(
                 self.dataset, positions, self._population.clients, most=self.records_per_device
@@ -282,7 +282,7 @@ class Learning(Learner):
             self.notes += owned.notes
             return owned.holdings
         order = np.random.default_rng(self.options.seed).permutation(positions)
-        records = self.dataset.records(np.arange(len(self.dataset.labels)))
+        records = self.dataset.all_records
         return Holdings(records, order, self.records_per_device)
 
     def _clients_to_make(self, usual: int) -> int:

@@ -8,8 +8,6 @@ weights, in rounds (`tern train fedsgd`).
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ternhost.datasets import Dataset
 from ternhost.datasets.holdings import Holdings, deal
 from ternhost.learn import choice
@@ -84,8 +82,8 @@ class WholeDevices:
         options = replace(options, reports=self.reports * self.devices)
         population = Population(clients=self.devices, knows_records=False)
         learner = learner_class.suited(options, population, data)
-        positions = np.setdiff1d(data.training, learner.reserved)
-        records = data.records(np.arange(len(data.labels)))
+        positions = data.training_without(learner.reserved)
+        records = data.all_records
         stock = Holdings(records, positions, learner.records_per_device)
         learner.holdings = deal(stock, data.name, self.devices, seed, again=True)
         return learner

@@ -171,7 +171,7 @@ def _totals(features: Fixed, factors: Whole, fine: int = 0) -> Numbers:
     return np.asarray(products.sum(axis=1, dtype=np.int64))
 
 
-def _mean(totals: Numbers, batch: int, range_: int) -> Fixed:
+def _mean(totals: Array, batch: int, range_: int) -> Fixed:
     """Divide the totals of a batch by its number of records, times 2**range_, and clip.
 
     totals: of `_totals`, which have up to MAX_FINE bits of the range already.

@@ -8,7 +8,7 @@ and a sign, more likely a coordinate that is large. Everything is exactly as in 
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ from ternhost.vectorised.lanes import Array, Flags, Lanes, RandomLanes, uniform_
 from ternhost.vectorised.models import Fixed
 
 Numbers = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.floating]
+Floats = npt.NDArray[Any]  # of float32 or float64
 Bytes = npt.NDArray[np.uint8]
 
 _ROTATIONS = 3  # each of random signs and a Walsh-Hadamard transform
+_FLOAT32, _FLOAT64 = "float32", "float64"
 _EXACT_IN_FLOAT32 = 1 << 24  # integers up to this size
 _BLOCK = 1024  # clients whose vectors are computed together, so that they stay in the cache
 
@@ -48,25 +49,25 @@ def random_signs(card: Card, lanes: RandomLanes) -> Bytes:
     size = of(card).size
     words = math.ceil(_ROTATIONS * size / 64)  # random words of 64 bits for each client
     drawn = lanes.bits.random_raw(words * lanes.count).view(np.uint8)
-    return drawn.reshape(-1, 8 * words)
+    return np.asarray(drawn.reshape(-1, 8 * words))
 
 
 @lru_cache(maxsize=2)
-def _signs_of_byte(dtype: type[np.floating]) -> Floats:
+def _signs_of_byte(dtype: str) -> Floats:
     """Return the signs for which each byte stands (256 x 8), the lowest bit first; 1 is a minus."""
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
     return (1 - 2 * bits.astype(np.int8)).astype(dtype)
 
 
 @lru_cache(maxsize=16)
-def _hadamard(size: int, dtype: type[np.floating]) -> Floats:
+def _hadamard(size: int, dtype: str) -> Floats:
     """Return the matrix of the Walsh-Hadamard transform (N x N): (-1)**popcount(i & j)."""
     from scipy import linalg  # slow to load
 
-    return linalg.hadamard(size).astype(dtype)
+    return np.asarray(linalg.hadamard(size).astype(dtype))
 
 
-def _unpacked(rotations: Bytes, size: int, dtype: type[np.floating]) -> Floats:
+def _unpacked(rotations: Bytes, size: int, dtype: str) -> Floats:
     """Return the signs of rotations (3 x n x N, each 1 or -1) from their bits (n x bytes)."""
     used = rotations[:, : math.ceil(_ROTATIONS * size / 8)]
     unpacked = _signs_of_byte(dtype).take(used, axis=0).reshape(len(used), -1)
@@ -83,9 +84,9 @@ def turn(values: Fixed, rotations: Bytes, size: int) -> Floats:
 
     values: n x d, Q1.14. rotations: as of `signs`. size: N.
     """
-    dtype: type[np.floating] = np.float64
+    dtype = _FLOAT64
     if ONE * size**2 <= _EXACT_IN_FLOAT32 and values.min() >= -ONE and values.max() <= ONE:
-        dtype = np.float32  # takes half the time
+        dtype = _FLOAT32  # takes half the time
     vectors: Floats = np.zeros((len(values), size), dtype)
     vectors[:, : values.shape[1]] = values
     hadamard = _hadamard(size, dtype)
@@ -100,7 +101,7 @@ def turn_back(vectors: Floats, rotations: Bytes) -> Floats:
     A transform is its own inverse, but for its length, and so is a multiplication by signs.
     """
     size = vectors.shape[1]
-    dtype = vectors.dtype.type
+    dtype = vectors.dtype.name
     for signs_of_rotation in _unpacked(rotations, size, dtype)[::-1]:
         vectors = (vectors @ _hadamard(size, dtype)) * signs_of_rotation
     return vectors
