@@ -49,6 +49,18 @@ def test_a_plan_gives_the_devices_that_a_goal_needs(means, goal, better, devices
     assert planning.reached(curve(means), goal, better)["devices"] == devices
 
 
+@pytest.mark.parametrize("ends_early", [True, False])
+def test_fleets_are_left_out_once_a_smaller_one_reaches_all_goals(ends_early, monkeypatch):
+    monkeypatch.setattr(planning, "_TOGETHER", 1000)
+    devices = (500, 1000, 20_000, 21_000)
+    planned = planning.Planned("8", devices=devices, ends_early=ends_early, runs=4, workers=1)
+    result = planning.plan(planned)
+
+    tried = [row["devices"] for row in result["curve"]]
+    assert tried == ([500, 1000, 20_000] if ends_early else list(devices))
+    assert result["most_of_the_way"]["most"] <= 20_000
+
+
 def test_more_devices_give_a_better_model_up_to_the_one_without_privacy():
     """`tern plan` simulates training with several numbers of reports. Its curve rises, from better
     than a model that predicts the most frequent label (baseline) to below the best without privacy

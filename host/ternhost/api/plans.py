@@ -192,6 +192,7 @@ def plan(
         liars=liars,
         goal=_GOAL.normalised(goal),
         devices=_numbers(devices, numbers_to_try),
+        ends_early=devices is None,
         runs=run_count,
         workers=workers,
     )

@@ -39,6 +39,9 @@ RUNS = 8
 # A model is called useful after this part of the way from the answer that ignores the features to
 # the best model without privacy.
 MOST_OF_THE_WAY = 0.9
+# Fleets up to so many reports are simulated together even if the smallest of them would be enough:
+# they take less time than further processes need to start.
+_TOGETHER = 300_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Planned:
     - model: the name of the model; None for the one that suits the labels
     - goal: the figure that the user wants to reach, such as an accuracy; None for none
     - devices: the numbers of devices to try
+    - ends_early: whether larger numbers are left out once all goals are surely reached
     - runs: how often training is repeated for each of these numbers
     - seed: that of the first run; the others count on from it
     - workers: as in `run_cells`
@@ -65,6 +69,7 @@ class Planned:
     model: str | None = None
     goal: float | None = None
     devices: tuple[int, ...] = LADDER
+    ends_early: bool = False
     runs: int = RUNS
     seed: int = 1
     workers: int | None = None
@@ -155,8 +160,10 @@ def _learner(planned: Planned, model: str, devices: int, seed: int) -> Learning:
     return default(data, devices, seed, model, planned.epsilon)
 
 
-def _first_rounds(planned: Planned, model: str) -> list[dict[str, Any]] | None:
-    """Return what liars can do in the first round, for each number of devices; None without liars.
+def _first_rounds(
+    planned: Planned, model: str, curve: Sequence[Row]
+) -> list[dict[str, Any]] | None:
+    """Return what liars can do in the first round, for each point of the curve; None without liars.
 
     model: its name.
     """
@@ -164,7 +171,8 @@ def _first_rounds(planned: Planned, model: str) -> list[dict[str, Any]] | None:
     if share is None:
         return None
     rows = []
-    for devices in sorted(set(planned.devices)):
+    for point in curve:
+        devices = point["devices"]
         learner = _learner(planned, model, devices, planned.seed)
         row = {"devices": devices}
         rows.append({**row, **(lying.first_round(learner, planned.seed, share) or {})})
@@ -203,22 +211,31 @@ def plan(
         costs_of_rounds = rounds.cost_summary(data, model)
         for devices in set(planned.devices):
             simulated[devices] = rounds.fewer_equivalent_reports(data, model, devices)
-    curve = _curve(planned, model, simulated, measure, progress)
 
     no_features = quality.of_baseline(data, model)
     baseline = no_features["figure"]
     facts = records.facts(data, model)
-    held = max(planned.devices) * planned.most_records
+    most_of_the_way = baseline + MOST_OF_THE_WAY * (facts["optimum"] - baseline)
     # The baseline, which ignores the features, is beaten where even the worse end of the interval
     # is better than it.
     larger_is_better = judging.is_better(measure, 1, 0)
     sign, worse_bound = -1, "high"
     if larger_is_better:
         sign, worse_bound = 1, "low"
+    goals = [baseline, most_of_the_way]
+    if planned.goal is not None:
+        goals.append(planned.goal)
+
+    def is_decided(curve: Sequence[Row]) -> bool:
+        """Whether the last fleet reaches all goals, even by the worse end of its interval."""
+        shortfalls = [sign * (goal - curve[-1][worse_bound]) for goal in goals]
+        return max(shortfalls) <= 0
+
+    curve = _curve(planned, model, simulated, measure, is_decided, progress)
     goal = None
     if planned.goal is not None:
         goal = reached(curve, planned.goal, sign)
-    most_of_the_way = baseline + MOST_OF_THE_WAY * (facts["optimum"] - baseline)
+    held = curve[-1]["devices"] * planned.most_records
     devices_of_table = None
     if data.owners is not None:
         devices_of_table = records.owner_count(data)
@@ -241,7 +258,7 @@ def plan(
         "most_of_the_way": reached(curve, most_of_the_way, sign),
         "goal": goal,
         "liars": float(planned.share_of_liars) if planned.share_of_liars else None,
-        "first_rounds": _first_rounds(planned, model),
+        "first_rounds": _first_rounds(planned, model, curve),
     }
 
 
@@ -262,23 +279,71 @@ def _curve(
     model: str,
     simulated: Mapping[int, EquivalentReports],
     measure: str,
+    is_decided: Callable[[Sequence[Row]], bool],
     progress: Callable[[str], None],
 ) -> list[Row]:
     """Return how good the models of several runs are by number of devices, ascending.
 
     Each row has the number of devices, and what `quality.of_runs` returns. model: its name.
-    simulated: as in `_learned`. measure: that of the figure. progress: as in `plan`.
+    simulated: as in `_learned`. measure: that of the figure. is_decided: whether a curve so far
+    leaves no question open, so that larger fleets can be left out. progress: as in `plan`.
+    """
+    curve: list[Row] = []
+    for ladder in _ladders(planned, simulated):
+        curve += _points(planned, model, simulated, measure, ladder, progress)
+        if is_decided(curve):
+            break
+    return curve
+
+
+def _ladders(planned: Planned, simulated: Mapping[int, EquivalentReports]) -> list[list[int]]:
+    """Return the numbers of devices to try, ascending, in groups that are simulated together.
+
+    There is one group, unless the plan may end early. simulated: as in `_learned`.
+    """
+    ladder = sorted(set(planned.devices))
+    if not planned.ends_early:
+        return [ladder]
+    together = []
+    one_by_one = []
+    for devices in ladder:
+        if _reports(planned, simulated, devices) <= _TOGETHER:
+            together.append(devices)
+        else:
+            one_by_one.append([devices])
+    return [group for group in (together, *one_by_one) if group]
+
+
+def _reports(planned: Planned, simulated: Mapping[int, EquivalentReports], devices: int) -> int:
+    """Return how many records are reported on in a run of so many devices.
+
+    simulated: as in `_learned`.
+    """
+    if simulated:
+        return simulated[devices].count
+    return devices * planned.most_records
+
+
+def _points(
+    planned: Planned,
+    model: str,
+    simulated: Mapping[int, EquivalentReports],
+    measure: str,
+    ladder: Sequence[int],
+    progress: Callable[[str], None],
+) -> list[Row]:
+    """Return the part of the curve that is about the numbers of devices in `ladder`.
+
+    Other parameters as of `_curve`.
     """
     common = {"planned": planned, "model": model, "simulated": simulated}
-    ladder = sorted(set(planned.devices))
     seeds = range(planned.seed, planned.seed + planned.runs)
 
     def cost(devices: int, seed: int) -> float:
         """Return the relative duration of a run, which the seed does not change."""
-        simulated_reports = devices * planned.most_records
-        if simulated:
-            simulated_reports = simulated[devices].count
-        return 1e4 + simulated_reports  # a run takes some time even with few reports
+        return 1e4 + _reports(
+            planned, simulated, devices
+        )  # a run takes some time even with few reports
 
     cells = Cell.for_each_combination(
         table="curve", work=_learned, common=common, cost=cost, devices=ladder, seed=seeds
