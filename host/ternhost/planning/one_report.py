@@ -228,8 +228,8 @@ def plan(
 
     def is_decided(curve: Sequence[Row]) -> bool:
         """Whether the last fleet reaches all goals, even by the worse end of its interval."""
-        shortfalls = [sign * (goal - curve[-1][worse_bound]) for goal in goals]
-        return max(shortfalls) <= 0
+        worse_end = curve[-1][worse_bound]
+        return all(sign * (goal - worse_end) <= 0 for goal in goals)
 
     curve = _curve(planned, model, simulated, measure, is_decided, progress)
     goal = None
