@@ -113,7 +113,7 @@ def test_a_thousand_attacks_on_projections_stay_within_the_bound_and_the_best_is
     number = int(liars.liars_among(devices))
     ratios = []
     for attack in range(ATTACKS):
-        rotations = random.choice(np.array([-1, 1], np.int32), size=(devices, 3, size))
+        rotations = random.integers(256, size=(devices, 3 * size // 8)).astype(np.uint8)
         symbols = random.integers(2 * size, size=devices)
         if attack % 2:
             rotations[:number] = rotations[0]
@@ -121,9 +121,8 @@ def test_a_thousand_attacks_on_projections_stay_within_the_bound_and_the_best_is
         if attack % 4 == 2:
             wanted = np.zeros((number, size), np.int32)
             wanted[:, 0] = 1
-            for i in range(3):
-                wanted = projections.transform(wanted * rotations[:number, i])
-            symbols[:number] = wanted.argmax(axis=1)
+            turned = projections.turn(wanted, rotations[:number], size)
+            symbols[:number] = turned.argmax(axis=1)
 
         everybody = vectors_of(card, rotations, symbols)
         of_all = estimate.mean_of_projections(everybody).mean

@@ -45,7 +45,7 @@ _CHUNK = 1 << 21
 _CHUNK_OF_GRADIENTS = 1 << 17
 
 
-def lanes_at_a_time(width: int, chunk: int = _CHUNK) -> int:
+def lanes_at_a_time(width: int, chunk: int) -> int:
     """Return how many clients to simulate together.
 
     width: how many numbers each of them needs. chunk: how many all of them may need.
@@ -337,7 +337,7 @@ class SimulatedDriver(Driver):
         width = records * self.holdings.width
         if question.model in wire.TRAININGS:
             width = max(width, values_of(question))
-        step = lanes_at_a_time(width)
+        step = lanes_at_a_time(width, _CHUNK)
         for start in range(0, len(devices), step):
             part = devices[start : start + step]
             if isinstance(part, range):
