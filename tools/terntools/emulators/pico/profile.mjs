@@ -7,8 +7,10 @@
 //
 // A segment lasts from one call of time.ticks_us() to the next, exactly between the two moments that the program reads.
 // Each segment is a line of JSON: the nodes and Python functions that are new, the function that ended it, and for each
-// node the nanoseconds that it spent itself, how often it was called, and the bytes of the heap that it allocated.
+// node the nanoseconds that it spent itself, how often it was called, and the bytes of the heap that it allocated, less
+// those that were freed.
 import fs from 'node:fs';
+import { CYCLE_NANOS } from './core.mjs';
 
 const FLASH = 0x10000000;
 const RAM = 0x20000000;
@@ -18,16 +20,14 @@ const ROM_BYTES = 16 << 10;
 const HEAP_BLOCK = 16; // bytes
 const TIMER = 0x40054;
 const TIMERAWL = 0x28;
-const NANOS_OF_CYCLE = 8; // 125 MHz
 
-// Numbers of what has no entry in the linker's table.
-const UNKNOWN = 0;
-const NATIVE = 1; // machine code that MicroPython has loaded: of viper and assembler functions
-const FIRST = 2; // the first function of the table
-
-const WAITING = -1; // kinds of nodes that are no functions
+// Kinds of nodes. From FIRST on these are the functions of the linker's symbols, and from PYTHON on Python functions.
 const INTERRUPT = -2;
-const PYTHON = 1 << 20; // and from here on Python functions
+const WAITING = -1;
+const UNKNOWN = 0; // code without a symbol
+const NATIVE = 1; // machine code that MicroPython has loaded: of viper and assembler functions
+const FIRST = 2;
+const PYTHON = 1 << 20;
 
 // What is in r0 when a C function is called that runs a function of Python.
 const FUNCTION = 1; // an object with the words type, context (the module), table of inner functions, code
@@ -328,7 +328,7 @@ export class Profiler {
       from = this.entered;
       this.entered = 0;
     }
-    this.file.spend(this.top.node, cycles * NANOS_OF_CYCLE);
+    this.file.spend(this.top.node, cycles * CYCLE_NANOS);
     const to = r[15] & ~1;
     if (to !== from + 2 && to !== from + 4) this.follow(from, to);
     return cycles;
