@@ -126,7 +126,7 @@ class Wakes:
 
 
 def figures() -> dict[str, Any]:
-    """Return the table "wakes": "boards" by name, and "battery", the usual one."""
+    """Return the table "wakes": "boards" by name, "changes", and "battery", the usual one."""
     return dict(json.loads(current_model.FIGURES.read_text())["wakes"])
 
 
@@ -139,7 +139,7 @@ def load(
 ) -> Wakes:
     """Load what is known about a board's wakes and sleep from the table.
 
-    board: "pico-w" or "esp32". sleep: a kind of sleep that the board has. volts, self_discharge: of
+    board: such as "pico-w" or "esp32". sleep: a kind of sleep that the board has. volts, self_discharge: of
     the battery (see Wakes); None: those of the usual battery. Raises UsageError for a board or a
     sleep that the table lacks.
     """
@@ -169,6 +169,15 @@ def load(
         volts=volts,
         self_discharge=self_discharge,
     )
+
+
+def current_of(board: str, current: Mapping[str, Any], volts: float) -> float:
+    """Return how much a current of a board draws out of its battery, in milliampere.
+
+    current: an entry of the table, with "ma" and "volts" of the board. volts: of the battery.
+    """
+    is_switching = figures()["boards"][board]["converter"] == "switching"
+    return _out_of_battery(current, volts, is_switching)
 
 
 def _phases(board_figures: Mapping[str, Any], volts: float, is_switching: bool) -> dict[str, Phase]:

@@ -1,4 +1,7 @@
-"""`tern bench battery`: how long a battery lasts on a board that wakes for each round."""
+"""`tern bench battery`: how long a battery lasts on a board that wakes for each round.
+
+It also says what one could change, and how long the battery would last then.
+"""
 
 import argparse
 import math
@@ -6,8 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ternbench import battery
+from ternbench import battery, battery_changes
 from ternbench.battery import Life, Wakes
+from ternbench.battery_changes import Change
 from ternhost import errors
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
@@ -62,11 +66,12 @@ def _run(args: argparse.Namespace) -> int:
     every = seconds_of(args.every, "every")
     wakes = _wakes(args).with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity, every)
-    result = _result(args, wakes, life)
+    changes = battery_changes.ranked(args.chip, args.sleep, wakes, args.capacity, every)
+    result = _result(args, wakes, life, changes)
     if args.plot:
         _draw(args, life)
         result["plot"] = args.plot
-    print_result(result, _text(args, wakes, life), args.json)
+    print_result(result, _text(args, wakes, life, changes), args.json)
     return errors.OK
 
 
@@ -96,10 +101,13 @@ def _microampere(sleep: str) -> float | None:
     return microampere
 
 
-def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any]:
+def _result(
+    args: argparse.Namespace, wakes: Wakes, life: Life, changes: list[Change]
+) -> dict[str, Any]:
     """Return the result as --json prints it.
 
-    wakes: the currents and durations of the board. life: the battery's life with them.
+    wakes: the currents and durations of the board. life: the battery's life with them. changes: what
+    could be changed, the longest life first.
     """
     phases = {}
     for name, phase in wakes.phases.items():
@@ -120,7 +128,24 @@ def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any
         "milliampere": life.milliampere,
         "milliampere_average": life.average,
         "years": life.years,
+        "changes": [_change_result(change) for change in changes],
         "modelled": True,
+    }
+
+
+def _change_result(change: Change) -> dict[str, Any]:
+    """Return a change as --json prints it."""
+    return {
+        "name": change.name,
+        "what": change.what,
+        "cost": change.cost,
+        "today": change.today,
+        "needs": change.needs,
+        "why": change.why,
+        "years": change.life.years,
+        "years_gained": change.years,
+        "milliampere_seconds_saved_a_wake": change.saved,
+        "milliampere_more_on_average": change.more_ma,
     }
 
 
@@ -144,10 +169,11 @@ def _draw(args: argparse.Namespace, life: Life) -> None:
     canvas.save(plots.page([panel]), path)
 
 
-def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
+def _text(args: argparse.Namespace, wakes: Wakes, life: Life, changes: list[Change]) -> str:
     """Return the result as text for people.
 
-    wakes: the currents and durations of the board. life: the battery's life with them.
+    wakes: the currents and durations of the board. life: the battery's life with them. changes: what
+    could be changed, the longest life first.
     """
     interval = f"a wake every {life.every:g} s"
     supply = f"{args.capacity:g} mAh at {wakes.volts:g} V"
@@ -163,6 +189,7 @@ def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
         lines.append(
             f"  it cannot sleep longer than {longest_words}: it would wake in between, and sleep again"
         )
+    lines += _change_lines(changes)
     lines.append("  --json has the source of each figure")
     return "\n".join(lines)
 
@@ -182,4 +209,18 @@ def _charge_lines(wakes: Wakes, life: Life, sleep_words: str) -> list[str]:
     lost_microampere = 1000 * life.milliampere[battery.SELF_DISCHARGE]
     lines.append(f"  {sleep_words:46} {sleep_microampere:9.1f} uA")
     lines.append(f"  {battery.SELF_DISCHARGE:46} {lost_microampere:9.1f} uA")
+    return lines
+
+
+def _change_lines(changes: list[Change]) -> list[str]:
+    """Return a list of what could be changed, with the battery's life and the price of each."""
+    lines = ["  what to change, the longest life first (modelled):"]
+    for change in changes:
+        years = f"{change.life.years:5.2f} years ({change.years:+.2f})"
+        charge = f"a wake {-change.saved:+.0f} mAs, on average {1000 * change.more_ma:+.0f} uA"
+        lines.append(f"  {change.name}: {years}, {charge}")
+        lines.append(f"    {change.what}")
+        lines.append(f"    price: {change.cost}")
+        if not change.today:
+            lines.append(f"    not possible yet, it needs {change.needs}")
     return lines
