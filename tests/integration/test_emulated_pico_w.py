@@ -8,14 +8,17 @@ boot the firmware of the emulated Pico, or send frames to the network without a 
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from harness.waiting import wait_for
 
 from ternhost.errors import USAGE, UsageError
+from ternhost.reach.broker import configuration
 from terntools.boards.repl import Repl
 from terntools.emulators import pico, pico_w
 
@@ -23,7 +26,7 @@ FIRMWARE = os.environ.get("PICO_W_FIRMWARE")
 needs_pico_w_firmware = pytest.mark.skipif(
     not FIRMWARE, reason="PICO_W_FIRMWARE names no MicroPython for a Pico W"
 )
-SECONDS = 300  # the emulated board is about 20 times slower than a real one
+SECONDS = 900  # the emulated board is about 20 times slower than a real one
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +189,44 @@ def test_the_board_gets_its_address(wireless_board):
 def test_the_board_reaches_a_server_of_this_computer(wireless_board, server):
     port = server.getsockname()[1]
     assert outcome_of_connecting(wireless_board, "10.0.2.2", port) == "connected"
+
+
+@pytest.fixture
+def tls_server(tmp_path):
+    """A server with TLS on the loopback interface, which sends b"hello": its port, its authority."""
+    configuration.write_configuration(tmp_path, {})
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "broker.pem", tmp_path / "broker.key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet():
+            connection, _ = server.accept()
+            with context.wrap_socket(connection, server_side=True) as secured:
+                secured.sendall(b"hello")
+
+        threading.Thread(target=greet, daemon=True).start()
+        yield server.getsockname()[1], (tmp_path / "authority.der").read_bytes()
+
+
+READ_BY_TLS = """
+import socket, tls
+context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
+context.verify_mode = tls.CERT_REQUIRED
+context.load_verify_locations(%r)
+connection = socket.socket()
+connection.connect(("10.0.2.2", %d))
+secured = context.wrap_socket(connection, server_hostname="localhost")
+"""
+
+
+@needs_pico_w_firmware
+def test_the_board_makes_a_connection_with_tls_and_checks_the_certificate(
+    wireless_board, tls_server
+):
+    port, authority = tls_server
+    with Repl(wireless_board) as repl:
+        repl.run(READ_BY_TLS % (authority, port), SECONDS)
+        assert repl.evaluate("secured.read(5)", SECONDS) == b"hello"
 
 
 @needs_pico_w_firmware
