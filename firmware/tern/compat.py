@@ -44,8 +44,10 @@ if MICROPYTHON:
 else:
 
     def ptr32(buffer):
-        """Return a buffer as words of 4 bytes, as viper sees it."""
-        return memoryview(buffer).cast("B").cast("i")
+        """Return bytes as words of 4 bytes, as viper sees them; anything else has words already."""
+        if isinstance(buffer, (bytes, bytearray, memoryview)):
+            return memoryview(buffer).cast("i")
+        return buffer
 
     def const(value: "T") -> "T":
         return value

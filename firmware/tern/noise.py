@@ -166,3 +166,25 @@ def noise(pool, job) -> int:
                 if negative:
                     result = 0 - result  # a leaf negates no variable (see tern.compat)
     return result
+
+
+@micropython.viper
+def draw_noise(stream, parameters) -> int:
+    """Draw the noise of noise() from an entropy Stream. Raises EntropyError.
+
+    parameters: the job array.
+    """
+    job = ptr32(parameters)
+    cursor = ptr32(stream.cursor)
+    while True:
+        at = 0
+        while at < 2:  # position and end
+            job[at] = cursor[at]
+            at += 1
+        value = int(noise(stream.pool, parameters))
+        # Else the pool ended within the draw, which begins again after a refill.
+        if job[0] <= job[1]:
+            break
+        stream.refill()
+    cursor[0] = job[0]
+    return value

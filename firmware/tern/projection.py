@@ -184,10 +184,18 @@ class Answerer:
         does not count.
         """
         out[0] = 0
-        card = card.body
-        turned = self._turned(card.radius, stream)
-        draw = self._uniform(stream, card.total)
-        k = card.k
+        out[0] = self._symbol(card.body, stream)
+
+    @micropython.viper
+    def _symbol(self, card, stream) -> int:
+        """Return the symbol that draw() draws. card: the Projection."""
+        # A viper function, since MicroPython would search the heap for room for the variables of
+        # another one.
+        turned = int(self._turned(card.radius, stream))
+        draw = int(self._uniform(stream, card.total))
+        k = int(card.k)
+        likely_weight = int(card.a)
+        other_weight = int(card.b)
         # With branches this would be (q is called `rest`, q - k `far`):
         #
         #     if u < k a:         rank = u // a
@@ -199,54 +207,63 @@ class Answerer:
         # Here are none: whether the direction is one of the k likelier ones tells more than its
         # symbol, and the time would show it. Instead, masks are -1 (all bits) or 0, and x ^ (x ^ y)
         # & mask is y if the mask is -1, else x.
-        rest = draw - k * card.a
+        # x ^ -1 is the complement of x.
+        rest = draw - k * likely_weight
         likely = rest >> 31  # -1 if u < k a
-        rest = (rest & ~likely) // card.b
+        rest = (rest & (likely ^ -1)) // other_weight
         far = rest - k
         near = far >> 31  # -1 for the opposite of one of the k
-        rest ^= (rest ^ k + (far >> 1)) & ~near
-        rank = rest ^ (rest ^ draw // card.a) & likely
-        turned ^= (far ^ (far ^ 1) & near) & ~likely & 1
+        rest ^= (rest ^ k + (far >> 1)) & (near ^ -1)
+        rank = rest ^ (rest ^ draw // likely_weight) & likely
+        turned ^= (far ^ (far ^ 1) & near) & (likely ^ -1) & 1
         # N if it is turned around, else 0: the symbol of the opposite direction differs by that
-        # bit. A mask instead of a product, since a product by 0 is found 3 cycles sooner.
-        opposite = card.size & 0 - turned
-        out[0] = self._find(card.size, rank, card.top) ^ opposite
+        # bit.
+        opposite = int(card.size) & 0 - turned
+        return int(self._find(card.size, rank, card.top)) ^ opposite
 
-    def _turned(self, radius, stream):
+    @micropython.viper
+    def _turned(self, radius, stream) -> int:
         """Draw whether the vector is turned around, 1 or 0, so that its length counts in the mean.
 
         A direction has no length. So it keeps its sign only with the probability (1 + |x| / R) / 2,
         where R is `radius`, or with 1 if |x| is beyond R: the mean of the sign is then |x| / R.
         """
-        size = norm(self.result, self._request.values)
+        size = int(norm(self.result, self._request.values))
         # u is uniform below 2 R. The result is 1 if R + |x| - 1 - u is negative, which is u >= R +
         # |x|.
-        return radius + size - 1 - self._uniform(stream, 2 * radius) >> 31 & 1
+        most = int(radius)
+        return most + size - 1 - int(self._uniform(stream, most + most)) >> 31 & 1
 
-    def _find(self, size, rank, top):
+    @micropython.viper
+    def _find(self, size, rank, top) -> int:
         """Return the symbol of the direction of this rank: rotate the vector, then look for it.
 
         size: N. top: see rotation.find().
         """
         vector = self._vector
         if len(vector) != size:
-            self._vector = vector = array("i", bytes(4 * size))
+            self._vector = vector = array("i", bytes(int(size) << 2))
         spread(self.result, self._request.values, vector, size)
         rotate(vector, signs_of(self.question, size), size)
-        return find(vector, size, rank, top)
+        return int(find(vector, size, rank, top))
 
-    def _uniform(self, stream, n):
+    @micropython.viper
+    def _uniform(self, stream, n) -> int:
         """Draw an integer in 0 .. n - 1 from `stream`, all equally likely. Raises EntropyError.
 
         If the pool ends within the draw, it begins again after a refill.
         """
-        job = self._job
-        cursor = stream.cursor
+        parameters = self._job
+        job = ptr32(parameters)
+        cursor = ptr32(stream.cursor)
         while True:
-            job[0] = cursor[0]
-            job[1] = cursor[1]
-            draw = uniform(stream.pool, job, n)
+            at = 0
+            while at < 2:  # position and end
+                job[at] = cursor[at]
+                at += 1
+            draw = int(uniform(stream.pool, parameters, n))
             if job[0] <= job[1]:
-                cursor[0] = job[0]
-                return draw
+                break
             stream.refill()
+        cursor[0] = job[0]
+        return draw

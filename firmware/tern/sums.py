@@ -22,7 +22,7 @@ from tern.fixed import EXP_BITS, ONE, bin_of, exp_lower
 from tern.frames import FrameError
 from tern.gradient import MAX_FINE, Gradient, accumulate, by_steps
 from tern.ledger import RHO
-from tern.noise import noise
+from tern.noise import draw_noise
 from tern.shapes import SUM
 
 BODY = "<BHHIhhIIIBB"  # norm, unit, R, r, tally of a clipped unit and of another, t, c, m, q, b
@@ -37,17 +37,24 @@ _MOST_TOTAL = const(1 << 29)  # to which the totals of a unit are limited
 # totals are limited after each record.
 _UNHELD = const(8)
 
-# The slots of a state, an array('i') of 8, in which the leaves hand over numbers of a vector. Those
+# The slots of a state, an array('i') of 14, in which the leaves hand over numbers of a vector. Those
 # that measure() sets; the letters are those of arithmetic.md (Clipping):
 _SHIFT = const(0)  # s: values are divided by 2**s to have 14 bits; may be negative
 _SIZE = const(1)  # the sum of the shifted absolute values; 0 for a vector of zeros
 _ROOT = const(2)  # the square root of the sum of their squares, rounded up
 _DOUBLED = const(3)  # h: how often that root was doubled to be more precise
-# And those that scale() reads:
+# Those that fit() sets and scale() reads:
 _FACTOR = const(4)  # p: a value is multiplied by p / 2**K
 _DOWN = const(5)  # K
 _HALF = const(6)  # 2**(K - 1) to round to nearest; 0 to round toward 0
+# And those of the card:
 _NORM = const(7)  # 1 or 2: which norm the vector has
+_REACH = const(8)  # r
+_PLAIN_FACTOR = const(9)  # p and K + s of a unit that is not clipped
+_PLAIN_DOWN = const(10)
+_UP = const(11)  # as far as R can be shifted up without exceeding 29 bits
+_SHIFTED_RADIUS = const(12)  # R 2**_UP
+_LIMIT = const(13)  # what scale() returns at most: R, or its square with norm 2
 
 
 class Sum:
@@ -102,6 +109,10 @@ class Sum:
         elif self.norm != 1 or self.c or self.m:
             raise ValueError("unknown norm")
         self.symbols = 1 << self.bits
+        # As far as R can be shifted up without exceeding 29 bits.
+        self.up = 29
+        while self.radius >> 29 - self.up:
+            self.up -= 1
         # The slots of noise.noise(): position in the pool, its end, t, 2 c, t m, m
         self.job = array("i", (0, 0, self.t, 2 * self.c, wide, self.m))
 
@@ -146,17 +157,14 @@ class Sum:
         The scaled vector has at most the norm R, the card's radius: p / 2**(K + s) is R / size
         rounded down. p has at most 15 bits, so that its product with a value of 14 bits fits 30.
         See arithmetic.md (Clipping); n there is `size`, n' `leading_bits`, y `up` and l `length`.
+        fit() does the same for a measured vector.
         """
         length = 0
         while size >> length:
             length += 1
         # The first 15 bits of size, rounded up, so that the factor is not too large.
         leading_bits = size << 15 - length if length <= 15 else (size >> length - 15) + 1
-        # As far as R can be shifted up without exceeding 29 bits.
-        up = 29
-        while self.radius >> 29 - up:
-            up -= 1
-        return (self.radius << up) // leading_bits, up + length - 15
+        return (self.radius << self.up) // leading_bits, self.up + length - 15
 
 
 def rho(epsilon):
@@ -263,6 +271,58 @@ def measure(totals: ptr32, n: int, state: ptr32):
     state[at] = root + 1
     at = 3
     state[at] = index
+
+
+@micropython.viper
+def fit(state: ptr32) -> int:
+    """Choose the factor for a measured vector; return 1 if the vector is to be clipped, else 0.
+
+    state: see _SHIFT. Of it, _FACTOR, _DOWN and _HALF are set. A _DOWN of more than 30 says that
+    the scaled vector is zero.
+    """
+    # An upper bound on the norm of the totals (N of arithmetic.md): `size` 2**power. It is that of
+    # the values shifted to 14 bits, shifted back by s; with norm 2, the root is that of squares
+    # over 2**14, so 2**7 too small, and was doubled h times.
+    power = state[_SHIFT]
+    size = state[_SIZE]
+    down = 31 + power
+    factor = 0
+    clipped = 0
+    if size:
+        if state[_NORM] == 2:
+            size = state[_ROOT]
+            power += 7 - state[_DOUBLED]
+        if power < 0:
+            size = 0 - ((0 - size) >> (0 - power))  # rounds up
+            power = 0
+        factor = state[_PLAIN_FACTOR]
+        down = state[_PLAIN_DOWN]
+        if size > state[_REACH] >> power:
+            clipped = 1
+            bits = 0
+            while size >> bits:
+                bits += 1
+            # The first 15 bits, rounded up; see Sum.factor().
+            if bits <= 15:
+                size <<= 15 - bits
+            else:
+                size >>= bits - 15
+            if bits + power > 15:
+                size += 1
+            factor = state[_SHIFTED_RADIUS] // size
+            down = state[_UP] + bits + power - 15
+    down -= state[_SHIFT]  # scale() multiplies the values that are shifted already
+
+    # An index above 0 must be in a variable (see tern.compat).
+    at = _FACTOR
+    state[at] = factor
+    at = _DOWN
+    state[at] = down
+    # Half of 2**K, to round to nearest.
+    at = _HALF
+    if down <= 30:
+        state[at] = 1 << down - 1
+    return clipped
 
 
 @micropython.viper
@@ -500,57 +560,55 @@ class Answerer:
             self._vector = array("i", bytes(4 * n))
             self._sums = array("i", bytes(4 * n + 4))
             self.result = array("h", range(n + 1))
-            self._state = array("i", bytes(32))  # 8 slots: see _SHIFT
+            self._totals = self._source.totals
+            self._state = array("i", bytes(4 * 14))  # 14 slots: see _SHIFT
             self._of = question
-        self._state[_NORM] = self._sum.norm
-        # The scale factor of all units that are not clipped.
-        self._plain = self._sum.factor(self._sum.reach)
+        card = self._sum
+        state = self._state
+        state[_NORM] = card.norm
+        state[_REACH] = card.reach
+        state[_PLAIN_FACTOR], state[_PLAIN_DOWN] = card.factor(card.reach)
+        state[_UP] = card.up
+        state[_SHIFTED_RADIUS] = card.radius << card.up
+        state[_LIMIT] = card.radius**card.norm
         self._source.begin()
 
+    @micropython.viper
     def _end(self, n):
         """Add the vector of a complete unit to the sums: clip and round it, check its norm, add it.
 
         n: the number of values of a vector. The steps are those of arithmetic.md (Clipping).
         """
+        # A viper function, since MicroPython would search the heap for room for the variables of
+        # another one.
         card = self._sum
-        totals = self._source.totals
+        totals = self._totals
         vector = self._vector
-        state = self._state
-        measure(totals, n, state)
-        shift = state[_SHIFT]
-        # An upper bound on the norm of the totals (N of arithmetic.md): that of the values shifted
-        # to 14 bits, shifted back by s.
-        size = state[_SIZE]
-        if size and card.norm == 2:
-            # The root is that of squares over 2**14, so 2**7 too small, and was doubled h times.
-            power = 7 - state[_DOUBLED] + shift
-            size = state[_ROOT] << power if power >= 0 else -(-state[_ROOT] >> -power)  # rounds up
-        elif size:
-            size = size << shift if shift >= 0 else size >> -shift  # exact: it was shifted up
-
-        is_clipped = size > card.reach
-        factor, down = card.factor(size) if is_clipped else self._plain
-        down -= shift  # scale() multiplies the values that are shifted already
+        parameters = self._state
+        state = ptr32(parameters)
+        measure(totals, n, parameters)
+        is_clipped = int(fit(parameters))
 
         # A vector of zeros, or one that rounds to zeros (since a product is below 2**29), adds
         # nothing.
-        if size and down <= 30:
-            state[_FACTOR] = factor
-            state[_DOWN] = down
-            # scale() returns the square of an l2 norm.
-            limit = card.radius if card.norm == 1 else card.radius**2
-            state[_HALF] = 1 << down - 1
-            total = scale(totals, n, vector, state)
+        if state[_DOWN] <= 30:
+            total = int(scale(totals, n, vector, parameters))
             # Rounding to nearest made it too long: round toward 0 instead.
-            if total > limit:
-                state[_HALF] = 0
-                total = scale(totals, n, vector, state)
+            if total > state[_LIMIT]:
+                at = _HALF
+                state[at] = 0
+                total = int(scale(totals, n, vector, parameters))
             # Now it cannot be too long any more; privacy depends on it, so it is checked all the
             # same.
-            if total <= limit:
+            if total <= state[_LIMIT]:
                 add(self._sums, n, vector)
         # The last sum is the tally of clipped and other units.
-        self._sums[n] += card.clipped if is_clipped else card.kept
+        tally = int(card.kept)
+        if is_clipped:
+            tally = int(card.clipped)
+        sums = ptr32(self._sums)
+        at = int(n)
+        sums[at] = sums[at] + tally
 
     def draw(self, card, stream, places, out, k):
         """Draw the symbols of k sums into out[:k]: add noise, then make them coarser, then clamp.
@@ -561,20 +619,11 @@ class Answerer:
         """
         card = card.body
         job = card.job
-        cursor = stream.cursor
         sums = self._sums
         half = 1 << card.coarse >> 1  # half of an output's step; 0 if q is 0
         try:
             for i in range(k):
-                while True:
-                    job[0] = cursor[0]  # position in the pool
-                    job[1] = cursor[1]  # its end
-                    noisy_sum = noise(stream.pool, job)
-                    # Else the pool ended within the draw, which begins again after a refill.
-                    if job[0] <= job[1]:
-                        break
-                    stream.refill()
-                cursor[0] = job[0]
+                noisy_sum = draw_noise(stream, job)
                 noisy_sum = (sums[places[i]] + noisy_sum + half >> card.coarse) + (
                     card.symbols >> 1
                 )

@@ -12,6 +12,7 @@ MODULES = {
     "coordinates": (["test_coordinates.py"], 85),
     "counter": (["test_counter.py", "test_ledger.py"], 90),
     "entropy": (["test_entropy.py", "test_sampler.py"], 90),
+    "fill": (["test_entropy.py"], 90),
     "fixed": (["test_fixed.py", "test_card.py"], 85),
     "frames": (["test_frames.py", "test_rounds.py"], 80),
     "gradient": (["test_arithmetic.py", "test_gradient.py", "test_rounds.py"], 80),
