@@ -10,7 +10,6 @@ from pathlib import Path
 from ternhost import extras
 from ternhost.errors import DeviceError, UsageError
 from terntools.boards import uf2
-from terntools.boards.firmware import Firmware, read_firmware
 from terntools.emulators.process import EmulatedMachine, start
 
 NAME = "pico-w"  # of the board, for users
@@ -47,17 +46,17 @@ def require_firmware(firmware: Path | None, flash: Path | None) -> None:
     if firmware is None:
         text = "an emulated Pico W needs MicroPython for it: --firmware FILE"
         raise UsageError(text, hint=f"get it from {DOWNLOAD}")
-    content = read_firmware(firmware)
-    if not _is_for_pico_w(content):
+    from terntools.boards.firmware import read_firmware  # knows serial ports, which emulators need not
+
+    image = read_firmware(firmware)
+    if image.chip != "RP2040" or not _has_wireless_chip(image.data, firmware.name):
         text = f"{firmware.name} is not MicroPython for a Pico W"
         raise UsageError(text, hint=f"get it from {DOWNLOAD}")
 
 
-def _is_for_pico_w(firmware: Firmware) -> bool:
-    """Return whether a firmware is for an RP2040 with the Wi-Fi chip of a Pico W."""
-    if firmware.chip != "RP2040":
-        return False
-    return uf2.read(firmware.data, firmware.path.name).contains(_WIRELESS_CHIP)
+def _has_wireless_chip(data: bytes, name: str) -> bool:
+    """Return whether a UF2 file is for boards with the Wi-Fi chip of a Pico W. name: of the file."""
+    return uf2.read(data, name).contains(_WIRELESS_CHIP)
 
 
 def boot(firmware: Path | None, flash: Path | None = None) -> EmulatedMachine:
