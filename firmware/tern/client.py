@@ -10,7 +10,7 @@ from tern import frames, storage, wire
 from tern.card import CardError
 from tern.compat import MICROPYTHON, const
 from tern.entropy import EntropyError
-from tern.frames import FrameError, difference
+from tern.frames import FrameError, difference, is_for_fleet
 from tern.ledger import Ledger, LedgerError
 from tern.policy import Policy
 from tern.report import Report
@@ -23,6 +23,7 @@ _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
 
 _HOLES = const(80)  # single blocks of the heap that settle() fills
+_COLLECT = const(250)  # answers after which garbage is collected
 
 
 class Client:
@@ -51,6 +52,7 @@ class Client:
         self._ledger_of = wire.BOARD  # the client whose ledger it is
         self._records = None  # records.bin
         self.filler = None
+        self._answers = 0  # since garbage was collected
         if MICROPYTHON:
             gc.threshold(-1)  # see compat
 
@@ -62,7 +64,8 @@ class Client:
         """
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
-        if frames.is_for_fleet(frame):
+        # Of all ids, few have 255 as their highest byte; most frames need no further look.
+        if len(frame) > 4 and frame[4] == 255 and is_for_fleet(frame):
             self._respond_all(frame, send)
         else:
             send(self.reply, self.answer(frame))
@@ -70,17 +73,35 @@ class Client:
             self.settle()
 
     def settle(self):
-        """Fill the holes of the heap if the last answer was a report; to be called until it was.
+        """Collect garbage and fill the holes of the heap, if the last answer was a report.
 
+        It takes 11 ms on a Pico, and is to be called until it was one, then now and then.
         MicroPython looks for memory from the first free block on. Holes of one block make it search
         all of the heap for larger pieces: filling them saves 1 ms for each report.
         """
         if self.reply[0] != wire.REPORT:
             return
+        self.filler = None
         gc.collect()
         # A chain of tuples of one item, each a block.
         for _ in range(_HOLES):
             self.filler = (self.filler,)
+
+    def tend(self):
+        """Do now what would delay a later report; to be called once an answer is sent.
+
+        A board with a slot does nothing here: its answers leave at fixed times.
+        """
+        if self.policy.slot_ms:
+            return
+        self._answers += 1
+        if self._answers > _COLLECT:
+            self._answers = 0
+            self.settle()
+        try:
+            self.ledger.tend()
+        except LedgerError:  # the next report loads it again, or refuses
+            pass
 
     def members(self, frame):
         """Return for how many clients a ROUND for the fleet is: all of the board, or none.
@@ -117,13 +138,8 @@ class Client:
         tag, of the fleet's key, members() has verified; BOARD for other frames.
         """
         # MicroPython keeps more than 11 words of variables on the heap, and searches from the last
-        # single block. So few functions have so many, and a single block, the address, comes first:
-        # no search goes through earlier garbage.
+        # single block: so few functions have so many.
         self.session.take(frame)
-        return self._answer(frame, member)
-
-    def _answer(self, frame, member):
-        """Write the answer to the frame taken into `reply`, as answer(); return its length."""
         try:
             n = self.begin(frame, member)
             if not n:
@@ -139,8 +155,31 @@ class Client:
         Returns the length of the answer in `reply`; or 0 for a new report, which allow() and
         release() make. Raises REFUSALS.
         """
-        if self.session.address and frame[0] == wire.ROUND:
-            return self._begin_round(frame, member)
+        session = self.session
+        address = session.address
+        if not address or frame[0] != wire.ROUND:
+            return self._begin_other(frame)
+        number = address[1]
+        session.number = number
+        device = member or address[0]
+        client = self.clients
+        if client is None or client.device != device:
+            client = self.find(device)
+        session.open(frame, client, member)
+        last_round = self.load_ledger(session.device).round
+        ahead = number - last_round
+        if ahead <= 0:
+            return self._repeat(number, last_round)
+        # A ROUND far ahead would use up the numbers of all rounds before it.
+        if ahead > wire.FLEET_AHEAD and (
+            ahead > wire.CLIENT_AHEAD or session.round.device == wire.FLEET
+        ):
+            raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last_round)
+        self.report.prepare()
+        return 0
+
+    def _begin_other(self, frame):
+        """Answer a frame that is no ROUND, as begin()."""
         kind = frames.kind(frame)
         if kind == wire.HELLO_REQUEST:
             return self.hello(frames.decode_hello_request(frame))
@@ -241,27 +280,6 @@ class Client:
             policy.epoch = epoch
         return self.hello(epoch)
 
-    def _begin_round(self, frame, member):
-        """Verify and check a ROUND; return 0 for a new report, or the length of a repeated one.
-
-        member: the client that answers a ROUND with the fleet's tag, which was verified; or BOARD.
-        Raises REFUSALS.
-        """
-        session = self.session
-        session.number = session.address[1]
-        client = self.find(member or session.address[0])
-        session.open(frame, client, member)
-        last_round = self.load_ledger(session.device).round
-        if session.number <= last_round:
-            return self._repeat(session.number, last_round)
-        # A ROUND far ahead would use up the numbers of all rounds before it.
-        if session.number - last_round > (
-            wire.FLEET_AHEAD if session.round.device == wire.FLEET else wire.CLIENT_AHEAD
-        ):
-            raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last_round)
-        self.report.prepare()
-        return 0
-
     def _repeat(self, number, last):
         """Write the report of the last round, which is paid for, into `reply` again.
 
@@ -287,7 +305,11 @@ class Client:
         client = self.clients
         policy = self.policy
         report = self.report
-        policy.cost = report.price(self.ledger.measure)
+        card = report.card
+        policy.cost = report.answerer.cost(card)
+        measure = self.ledger.measure
+        if measure or card.shape == SUM:
+            policy.cost = report.price(measure, policy.cost)
         policy.check_card(client, report, self.session.round)
         self.records = self.open_records(client)
         if self.entropy.state == wire.FAILED:
@@ -301,30 +323,20 @@ class Client:
         REFUSALS.
         """
         report = self.report
+        session = self.session
+        policy = self.policy
         if values is None:
             values = report.answerer.values(self.clients, self.records, report.card)
         report.choose(values)
-        return self._draw_and_pay()
-
-    def _draw_and_pay(self):
-        """Draw the report and pay for it, whether or not the draw succeeds; return its length."""
-        n = 0
+        sealed = b""
         try:
-            n = self.report.draw(self.entropy)
+            report.draw(self.entropy)
+            sealed = report.sealed
         finally:  # pay even if the draw failed: a failure can depend on the data
-            self._pay(self.report.sealed if n else b"")
-        return n
-
-    def _pay(self, sealed):
-        """Write to the ledger that a report is paid for.
-
-        sealed: the whole frame of the report; empty if its draw failed.
-        """
-        session = self.session
-        policy = self.policy
-        self.ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)
-        if policy.paid:
-            policy.paid[session.device - self.clients.first] = self.arrived
+            self.ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)
+            if policy.paid:
+                policy.paid[session.device - self.clients.first] = self.arrived
+        return len(sealed)
 
     def close(self):
         """Close all files; on a device they stay open for ever."""
@@ -345,9 +357,6 @@ class Client:
 
     def find(self, device):
         """Return the clients with `device` as the current one. Raises FrameError."""
-        clients = self.clients
-        if clients is not None and clients.device == device:  # `is not None` takes half as long
-            return clients
         try:
             clients = self.open_clients()
             if clients.find(device):
@@ -375,7 +384,7 @@ class Client:
         """Return the ledger of `device`. Raises LedgerError and FrameError."""
         ledger = self.ledger
         # Cached if this process is the only writer. Never reload a ledger with reserved rounds.
-        cached = ledger.path and (self.board.in_place or ledger.reserved)
+        cached = ledger.path and (self.board.in_place or ledger.reserved())
         if device != self._ledger_of or not cached:
             ledger.load(self.board.directory + "/" + ledger_name(device))
             self._ledger_of = device

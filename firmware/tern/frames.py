@@ -1,51 +1,36 @@
-"""Frames: COBS, tags, packed symbols, and the codecs of wire.py.
+"""Frames: streams of frames, tags, and the codecs of wire.py.
 
-They are in one file because a second module costs a board 190 bytes.
+They are in one file because a second module costs a board 190 bytes. The inner loops have a module
+of their own, octets.py, since boards with a Thumb processor have them in assembler.
 
 Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders
 check every bound before they use a field, and raise FrameError. A `layout` is one of struct. A key
 has 32 bytes or, where a frame is not secret, none.
 
-COBS, which marks the ends of frames in a stream of bytes: Cheshire and Baker, 1999. Tags, which
-authenticate frames: SHA-256 of key and data, cut to 8 bytes, a PRF (Bellare, Bernstein, Tessaro,
-Hash-Function Based PRFs, Eurocrypt 2016).
+Tags, which authenticate frames: SHA-256 of key and data, cut to 8 bytes, a PRF (Bellare,
+Bernstein, Tessaro, Hash-Function Based PRFs, Eurocrypt 2016).
 """
 
-import hashlib
 import struct
 from array import array
+from hashlib import sha256
 
 from tern import __version__, wire
-from tern.compat import const, micropython, ptr8, ptr16, ptr32
+from tern.compat import const
+from tern.octets import AT, END, copy_int16, difference, pack
+from tern.octets import cobs_decode as cobs_decode
+from tern.octets import cobs_encode as cobs_encode
+from tern.octets import still_to_come as still_to_come
 from tern.shapes import SUM
 
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
 # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
 DAMAGED = const(-2)
 
-# indices of a Receiver's state, which is written in this order
-_AT = const(0)  # the next byte of the source
-_END = const(1)  # the end of the source
-_LENGTH = const(2)  # bytes decoded
-_LEFT = const(3)  # bytes left in the block
-_ZERO = const(4)  # whether a zero follows the block
-_BAD = const(5)  # whether this frame is damaged
-_LIMIT = const(6)  # bytes of the longest frame
-
-# Tools interrupt a board by a carriage return and Ctrl-C. A carriage return in COBS would begin a
-# block of 12 bytes.
-_RETURN = const(0x0D)
-_CTRL_C = const(0x03)
-_LEAST = const(13)  # bytes of a HELLO_REQUEST, the shortest frame of a host
 QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
 REPORT_BYTES = const(9)  # type and fixed fields of a REPORT
 _ROUND_BYTES = const(26)  # type and fixed fields of a ROUND
-_LEAST_ROUND = const(36)  # and with a byte of parameters, one of the card, and the tag
-# The offsets of the fields that say how long a ROUND is: model, classes, d, length of the card.
-_MODEL_AT = const(9)
-_CLASSES_AT = const(12)
-_D_AT = const(13)
-_CARD_AT = const(24)
+_MODEL_AT = const(9)  # where the fields of a ROUND begin that rarely change in a run
 
 
 class FrameError(ValueError):
@@ -61,177 +46,6 @@ def require(condition, what=""):
     """Raise FrameError (ERR_FRAME) with the text `what` unless `condition` holds."""
     if not condition:
         raise FrameError(wire.ERR_FRAME, what)
-
-
-@micropython.viper
-def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
-    """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length.
-
-    The length is at most cobs_size(n). COBS replaces zeros, so that 0x00 can end a frame: each
-    block of up to 254 bytes without a zero begins with a code, its length plus 1. A code below 255
-    also stands for a zero after the block, of which the last one is left out.
-    """
-    code_at = 0  # where the code of the block under way goes, once it is known
-    end = 1
-    code = 1
-    i = 0
-    while i < n:
-        value = source[i]
-        i += 1
-        if value:
-            out[end] = value
-            end += 1
-            code += 1
-        # A zero, or the longest block with more to come: begin another block.
-        if value == 0 or (code == 255 and i < n):
-            out[code_at] = code
-            code_at = end
-            end += 1
-            code = 1
-    out[code_at] = code
-    out[end] = 0
-    return end + 1
-
-
-@micropython.viper
-def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
-    """Decode source[state[0]:state[1]] into `out` up to a 0x00.
-
-    Returns the frame's length, MORE (-1) if the source ended first, or DAMAGED (-2). All that must
-    be remembered until the next call is in `state`, an int32 array; for its slots see _AT and the
-    constants after it.
-    """
-    at = state[_AT]
-    end = state[_END]
-    length = state[_LENGTH]
-    block_left = state[_LEFT]
-    zero_follows = state[_ZERO]
-    damaged = state[_BAD]
-    result = -1
-    while at < end and result == -1:
-        value = source[at]
-        at += 1
-        if value == 0:
-            result = length
-            if damaged or block_left:
-                result = -2
-            length = 0
-            block_left = 0
-            zero_follows = 0
-            damaged = 0
-        elif damaged == 0:
-            # Within a block the byte itself is output. At the end of one it is the next code, and
-            # the zero that follows the block before, if any, is output.
-            has_output = 1
-            if block_left:
-                block_left -= 1
-            else:
-                has_output = zero_follows
-                block_left = value - 1
-                zero_follows = 1 if value < 255 else 0
-                value = 0
-            if has_output:
-                if length < state[_LIMIT]:
-                    out[length] = value
-                    length += 1
-                else:
-                    damaged = 1
-    state[_AT] = at
-    index = _LENGTH  # see compat: no constant index
-    state[index] = length
-    index += 1
-    state[index] = block_left
-    index += 1
-    state[index] = zero_follows
-    index += 1
-    state[index] = damaged
-    return result
-
-
-@micropython.viper
-def still_to_come(state: ptr32, frame: ptr8) -> int:
-    """Return how many bytes must still come before the frame can end: see Receiver.certain().
-
-    A board that reads no more than these bytes at once never blocks for bytes that nobody sends.
-    state, frame: those of a Receiver; frame[:length] is what was decoded so far.
-    """
-    length = state[_LENGTH]
-    left = state[_LEFT]  # bytes that the COBS block under way still has
-    if length == 0:
-        # No host sends a shorter frame than _LEAST. But the code of a carriage return may be an
-        # interrupt, and only the next byte tells; and before a code nothing is certain.
-        if left and left != _RETURN - 1:
-            left = _LEAST
-        else:
-            left = 0
-    elif length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
-        # A carriage return, taken for a code, and Ctrl-C: an interrupt, so the result is 0.
-        left = -1
-    elif frame[0] == int(wire.ROUND):
-        # The head of a ROUND says how long it is. Before that has come, it is at least as long as
-        # the shortest one. 16-bit fields have their low byte first.
-        least = _LEAST_ROUND
-        if length >= _ROUND_BYTES:
-            model = frame[_MODEL_AT]
-            dimension = frame[_D_AT] | frame[_D_AT + 1] << 8
-            least = (
-                _ROUND_BYTES + int(wire.TAG_BYTES) + (frame[_CARD_AT] | frame[_CARD_AT + 1] << 8)
-            )
-            if model >= int(wire.VALUES) and model <= int(wire.CATEGORIES):
-                least += dimension + 7 >> 3  # as question_bytes()
-            else:
-                least += 2 * frame[_CLASSES_AT] * dimension
-        if left < least - length:
-            left = least - length
-    return 1 + left  # and the 0x00 that ends it
-
-
-@micropython.viper
-def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
-    """Pack symbols[:k] into out[start:end] as one number, the sum of symbols[i] * base**i.
-
-    So k symbols take k log2(base) bits, rounded up to whole bytes, the lowest of which comes first.
-    base: 2 .. 65536, the number of a card's symbols. end - start must be packed_size(base, k).
-    Returns how many bytes the number takes, or -1 if a symbol is not below base.
-    """
-    at = end
-    while at > start:
-        at -= 1
-        out[at] = 0
-    used = start
-    i = k - 1
-    while i >= 0:
-        # Horner's scheme, out = out * base + symbols[i], byte by byte. A carry is at most base, so
-        # that 255 * base with the carry is below 2**25. `used` bytes are not 0.
-        carry = symbols[i]
-        if carry >= base:
-            return -1
-        at = start
-        while at < used:
-            carry += out[at] * base
-            out[at] = carry & 255
-            carry >>= 8
-            at += 1
-        while carry:
-            out[used] = carry & 255
-            used += 1
-            carry >>= 8
-        i -= 1
-    return used - start
-
-
-@micropython.viper
-def copy_int16(source: ptr8, start: int, out: ptr16, n: int):
-    """Copy n little-endian int16s: out[i] = the one at source[start + 2 * i].
-
-    A frame may hold them at an odd offset, where a processor cannot load them at once.
-    """
-    i = 0
-    while i < n:
-        at = start + i + i
-        value = source[at] | source[at + 1] << 8
-        out[i] = ((value + 32768) & 65535) - 32768  # with its sign, as CPython's array('h') wants
-        i += 1
 
 
 def cobs_size(n):
@@ -265,8 +79,8 @@ class Receiver:
         `source` must stay as it is until next() returns MORE.
         """
         self._source = source
-        self._state[_AT] = 0
-        self._state[_END] = len(source) if n is None else n
+        self._state[AT] = 0
+        self._state[END] = len(source) if n is None else n
 
     def next(self):
         """Return the length of the next frame, or MORE or DAMAGED."""
@@ -305,7 +119,7 @@ def packed_size(base, k):
 
 def digest(key, data):
     """Return SHA-256 of key and data."""
-    hashed = hashlib.sha256(key)
+    hashed = sha256(key)
     hashed.update(data)
     return hashed.digest()
 
@@ -320,25 +134,12 @@ def same(a, b):
     return len(a) == len(b) and not difference(a, 0, b, len(a))
 
 
-@micropython.viper
-def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
-    """Return 0 if a[start : start + n] and b[:n] are equal, in constant time."""
-    bits = 0
-    i = 0
-    while i < n:
-        bits |= a[start + i] ^ b[i]
-        i += 1
-    return bits
-
-
-def seal(key, out, n, data=None):
+def seal(key, out, n):
     """Write the tag of out[:n] behind it, and return the length of the whole frame.
 
-    out: bytearray or memoryview. data: a view of out[:n], if the caller has one; else it is
-    allocated here.
+    out: bytearray or memoryview.
     """
-    data = digest(key, data or out[:n])
-    struct.pack_into("8s", out, n, data)
+    struct.pack_into("8s", out, n, digest(key, out[:n]))
     return n + wire.TAG_BYTES
 
 
@@ -362,10 +163,7 @@ def question(key, address, asked):
     digest is that of the frame as the client alone would have got it. address: the frame's first 5
     bytes then, its type and the client's device. asked: the rest of the frame without the tag.
     """
-    hashed = hashlib.sha256(key)
-    hashed.update(address)
-    hashed.update(asked)
-    return hashed.digest()
+    return digest(key + address, asked)
 
 
 def answer_key(question):
@@ -463,18 +261,34 @@ def encode_hello(
     return seal(b"", out, n + len(text))
 
 
-def encode_report(out, key, device, round_number, symbols, k, base, size, data=None):
-    """Write a REPORT of symbols[:k] (array('H')), each below base; return its length.
+def report_packing(k, base):
+    """Return the `packing` of a REPORT for octets.pack(): k symbols, each below base.
 
-    key: answer_key() of the question. size: packed_size(base, k), which a caller knows from round
-    to round. data: as for seal(). Raises FrameError.
+    Raises FrameError if there are too many for a report.
+    """
+    size = packed_size(base, k)
+    require(size <= wire.MAX_PACKED, "too many symbols for one report")
+    return array("i", (k, base, REPORT_BYTES, REPORT_BYTES + size))
+
+
+def write_report(out, device, round_number, symbols, packing):
+    """Write a REPORT of `symbols` (array('H')) without its tag.
+
+    packing: of report_packing(), which a caller keeps from round to round. Raises FrameError.
     """
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
-    end = REPORT_BYTES + size
-    if size > wire.MAX_PACKED or pack(symbols, k, base, out, REPORT_BYTES, end) < 0:
+    if pack(symbols, packing, out) < 0:
         raise FrameError(wire.ERR_FRAME, "symbols out of bounds")
-    return seal(key, out, end, data)
+
+
+def encode_report(out, key, device, round_number, symbols, packing):
+    """Write a whole REPORT as write_report(); return its length.
+
+    key: answer_key() of the question.
+    """
+    write_report(out, device, round_number, symbols, packing)
+    return seal(key, out, packing[3])
 
 
 def encode_error(out, key, device, round_number, code, detail=0):
@@ -584,9 +398,9 @@ def is_for_fleet(frame):
 
     Its device is then FLEET, four bytes of 255. No ROUND has 16 bytes or less.
     """
-    if len(frame) <= 16 or frame[0] != wire.ROUND:
+    if len(frame) <= 16 or frame[4] != 255 or frame[0] != wire.ROUND:
         return False
-    return frame[4] == frame[3] == frame[2] == frame[1] == 255
+    return frame[3] == frame[2] == frame[1] == 255
 
 
 def address(frame):
@@ -634,8 +448,11 @@ class Round:
         known: the (device, round) of the frame, if the caller has read them with address(); else
         None.
         """
-        self.device, self.round = known or address(frame)
-        check_address(self.device, self.round)
+        device, number = known or address(frame)
+        self.device = device
+        self.round = number
+        if device < 1 or not 1 <= number <= wire.MAX_ROUND:  # as check_address()
+            raise FrameError(wire.ERR_FRAME, "device or round out of bounds")
         n = len(frame)
         size = self._card_bytes
         # Compare the head and the card with the last ones; both rarely change in a run.

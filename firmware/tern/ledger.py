@@ -7,7 +7,7 @@ import os
 from binascii import crc32
 from struct import pack, pack_into, unpack_from
 
-from tern.compat import MICROPYTHON, const
+from tern.compat import MICROPYTHON, const, ticks_diff, ticks_ms
 
 # The states of a ledger.
 IDLE = const(0)  # no report was released yet
@@ -33,6 +33,11 @@ _MAX_REPORT = const(273)  # and with 256
 _MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1, a small int of MicroPython
 _NO_QUESTION = bytes(32)  # where there is none, its digest is zeros
 
+# A write that takes longer has erased a block of the flash, and most writes do not.
+_QUICK_MS = const(1)
+_LEAST_CYCLE = const(4)  # writes from one block to the next; fewer tell nothing
+_MOST_CYCLE = const(40)  # if there are more, nobody waits for them
+
 _fsync = getattr(os, "fsync", None)  # MicroPython's flush() reaches the medium by itself
 
 
@@ -50,7 +55,7 @@ class Ledger:
     for.
     question, report: memoryviews of the digest of its question and of the frame that answered it;
     report is empty unless the state is ANSWERED. step: the step of the chip's counter to which the
-    ledger is bound, 0 for none (tern.counter). While `reserved`, the file is ahead of these fields,
+    ledger is bound, 0 for none (tern.counter). While reserved(), the file is ahead of these fields,
     since it says that rounds to come are paid for: do not load it again.
     """
 
@@ -70,6 +75,10 @@ class Ledger:
         self._write_file = self._write_over if in_place else self._replace
         self._write = self._write_file  # takes a path and the bytes; load() may choose another one
         self._board = board
+        # How many writes there were since one that has erased a block; how many before that one.
+        # The second number is -1 while no such write was seen.
+        self._writes = 0
+        self._cycle = -1
         self._file = None
         self.close()
         self.budget = self.spent = self.round = self.state = self.measure = self.step = 0
@@ -134,9 +143,9 @@ class Ledger:
             self._write = ChipCounter(self, board, self._write_file).write
         self.path = path
 
-    @property
+    # Not a property: in a class that has one, MicroPython takes longer to set any attribute.
     def reserved(self):
-        """Whether the file says that rounds to come are paid for already."""
+        """Return whether the file says that rounds to come are paid for already."""
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
@@ -164,7 +173,8 @@ class Ledger:
         # spending of up to _paid.
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
-            self._until = self._paid = 0
+            if self._until:
+                self._until = self._paid = 0
             # No more reports than the budget and the numbers of rounds allow.
             if ahead > 1:
                 ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
@@ -235,6 +245,7 @@ class Ledger:
             if not self._file:
                 self._file = open(path, "r+b")
             file = self._file
+            start = ticks_ms()
             file.seek(0)
             if file.write(data) != len(data):
                 raise OSError
@@ -242,6 +253,29 @@ class Ledger:
         except OSError:
             self.close()
             raise LedgerError("ledger not writable")
+        if ticks_diff(ticks_ms(), start) > _QUICK_MS:
+            # What came before the first of these writes is not known.
+            self._cycle = self._writes if self._cycle >= 0 else 0
+            self._writes = 0
+        self._writes += 1
+
+    def tend(self):
+        """Write the file once more, as it is, if this erases a block that a report would wait for.
+
+        To be called between two reports. LittleFS adds each write to a block; once that is full, it
+        copies what counts to another one, which it erases first. The first call finds out after
+        how many writes, by at most two such blocks. Raises LedgerError.
+        """
+        if not self._file or not self.path or self._until:
+            return
+        most = _MOST_CYCLE
+        while self._cycle <= 0 and most:
+            self._write_over(self.path, self._whole)
+            most -= 1
+        if self._cycle <= 0:  # not found out
+            self._cycle = 1
+        if self._writes == self._cycle > _LEAST_CYCLE:
+            self._write_over(self.path, self._whole)
 
     def close(self):
         """Close the file, and forget what was reserved in it."""

@@ -9,7 +9,9 @@ from array import array
 from tern import frames, wire
 from tern.card import CardError, decode
 from tern.coordinates import choose, gather
+from tern.frames import write_report
 from tern.gradient import Answerer as Gradients
+from tern.octets import digest_into
 from tern.shapes import PROJECTION, SUM
 
 
@@ -92,11 +94,13 @@ class Report:
         self.answerer = None
         self.answerers = Answerers(session, policy)
         self.packed_bytes = 0
+        self._packing = None
         self._session = session
         self._reply = reply
         self._k = 0  # values in it; 0: there is no card
         self._model = 0
-        self._unsealed = self.sealed = None  # views of the reply, without and with tag
+        # Views of the reply: without tag, the place for the digest that begins with it, and with tag.
+        self._unsealed = self._digest = self.sealed = None
         self._make_room(wire.MAX_DIMENSION)
 
     def _make_room(self, k):
@@ -123,31 +127,31 @@ class Report:
         """Decode the card `data` for a report of k values. Raises CardError."""
         self._k = 0  # until all went well
         card = decode(data)
-        size = frames.packed_size(card.symbols, k)
-        if size > wire.MAX_PACKED:
+        try:
+            packing = frames.report_packing(k, card.symbols)
+        except frames.FrameError:
             raise CardError("too many symbols for one report")
         if k > len(self._symbols):
             self._make_room(k)
         # The length of the report, and so the views of it, stay the same from round to round.
-        n = frames.REPORT_BYTES + size
+        n = packing[3]
         view = memoryview(self._reply)
         self._unsealed = view[:n]
+        self._digest = view[n : n + wire.KEY_BYTES]
         self.sealed = view[: n + wire.TAG_BYTES]
-        self.packed_bytes = size
+        self.packed_bytes = n - frames.REPORT_BYTES
+        self._packing = packing
         self.card = card
         self._k = k
 
-    def price(self, measure):
-        """Return the price of the report in millionths of a ledger's measure.
+    def price(self, measure, cost):
+        """Return the price of the report in millionths of a ledger's measure, by the module of sums.
 
-        measure: EPSILON (0) or RHO of tern.ledger. Raises FrameError.
+        It converts epsilon to rho, and knows the cards that cost rho. All other reports cost what
+        their answerer says. measure: EPSILON (0) or RHO of tern.ledger. cost: that of the answerer.
+        Raises FrameError.
         """
-        card = self.card
-        cost = self.answerer.cost(card)
-        # The module of sums converts epsilon to rho, and knows the cards that cost rho.
-        if measure or card.shape == SUM:
-            cost = self.answerers.of_shape(SUM).price(measure, cost, card)
-        return cost
+        return self.answerers.of_shape(SUM).price(measure, cost, self.card)
 
     def choose(self, values):
         """Choose the k of `values` to report, for draw().
@@ -160,24 +164,14 @@ class Report:
         gather(values, self._chosen, k, self._inputs)
 
     def draw(self, entropy):
-        """Draw the symbols of the chosen values and write the report; return its length.
+        """Draw the symbols of the chosen values and write the report: `sealed`.
 
         Raises EntropyError. Whether or not it does, the report must be paid for: a failure can
         depend on the data.
         """
-        k = self._k
         symbols = self._symbols
-        self.answerer.draw(self.card, entropy, self._inputs, symbols, k)
+        self.answerer.draw(self.card, entropy, self._inputs, symbols, self._k)
         entropy.end_report()
         session = self._session
-        return frames.encode_report(
-            self._reply,
-            session.key,
-            session.device,
-            session.number,
-            symbols,
-            k,
-            self.card.symbols,
-            self.packed_bytes,
-            self._unsealed,
-        )
+        write_report(self._reply, session.device, session.number, symbols, self._packing)
+        digest_into(session.key, self._unsealed, self._digest)

@@ -3,11 +3,12 @@
 See shared_specs/wire.md.
 """
 
-from struct import pack_into, unpack_from
+from struct import unpack_from
 
 from tern import frames, wire
 from tern.compat import const
 from tern.frames import FrameError, difference
+from tern.octets import digest_into
 
 _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 
@@ -52,11 +53,11 @@ class Session:
         if frame is not self._frame:
             self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]
             self._frame = frame
-        question = frames.question(client.key, client.address, self._asked)
+        # As frames.question(). The digest does not count before its tag is verified below.
+        digest_into(client.prefix, self._asked, self.question)
         end = len(frame) - wire.TAG_BYTES
-        if not verified and difference(frame, end, question, wire.TAG_BYTES):
+        if not verified and difference(frame, end, self.question, wire.TAG_BYTES):
             raise FrameError(wire.ERR_TAG, "tag does not verify")
-        pack_into("32s", self.question, 0, question)
         self.key = self._answer_key
         self.device = client.device
         self.round.decode(frame, self.address)

@@ -107,8 +107,8 @@ class Clients(_File):
     first: the id of the first client; count: how many there are, with successive ids. Of the
     current one, device: its id; key; largest: the largest cost of a report; budget, both in
     millionths; start and records: the index of its first record, and their number; shapes: a bit
-    for each shape of cards that it allows, 0 for all; address: the first five bytes of a ROUND for
-    it.
+    for each shape of cards that it allows, 0 for all; prefix: its key, and the first five bytes of
+    a ROUND for it, with which its digests of questions begin.
     """
 
     def __init__(self, path, most=0):
@@ -140,7 +140,7 @@ class Clients(_File):
         if self.shapes & ~_SHAPES or (self.first and self.device != self.first + index):
             self.device = -1  # nobody's
             raise StorageError("damaged")
-        self.address = bytes((ROUND,)) + self._row[:4]  # how a ROUND for it begins
+        self.prefix = self.key + bytes((ROUND,)) + self._row[:4]
         if self._most and self.records > self._most:
             self.records = self._most
 

@@ -78,6 +78,7 @@ def serve(board):
                 client.arrived = getattr(link, "last", ticks_ms())  # with a slot, a public moment
                 try:
                     client.respond(frame, link.send)
+                    client.tend()
                 except MemoryError:  # not even for an ERROR: the host asks again
                     gc.collect()
     except EOFError:

@@ -10,7 +10,7 @@ import report_frames
 import vectors
 from checks import raises, without_heap
 
-from tern import frames, host_frames, model, wire
+from tern import frames, host_frames, model, octets, wire
 from tern.frames import FrameError
 
 
@@ -115,7 +115,7 @@ def test_packing_vectors():
         k = len(symbols)
         assert frames.packed_size(base, k) == len(data), case["comment"]
         out = bytearray(len(data))
-        used = frames.pack(symbols, k, base, out, 0, len(data))
+        used = frames.pack(symbols, array("i", (k, base, 0, len(data))), out)
         assert 0 <= used <= len(data) and bytes(out) == data, case["comment"]
         back = array("H", (0 for _ in range(k)))
         report_frames.unpack(data, k, base, back)
@@ -125,7 +125,8 @@ def test_packing_vectors():
 def test_pack_refuses_a_symbol_that_is_not_below_base():
     out = bytearray(8)
     for base in (2, 3, 255, 65535):
-        assert frames.pack(array("H", (0, base, 0)), 3, base, out, 0, 8) == -1
+        packing = array("i", (3, base, 0, 8))
+        assert frames.pack(array("H", (0, base, 0)), packing, out) == -1
 
 
 def test_the_schema_is_that_of_the_specification():
@@ -180,8 +181,8 @@ def again_report(frame, key, case, out):
     count = len(case["fields"]["symbols"])
     symbols = array("H", bytes(2 * count))
     device, number = report_frames.decode_report(frame, key, count, base, symbols)
-    size = frames.packed_size(base, count)
-    n = frames.encode_report(out, key, device, number, symbols, count, base, size)
+    packing = frames.report_packing(count, base)
+    n = frames.encode_report(out, key, device, number, symbols, packing)
     return {"device": device, "round": number, "base": base, "symbols": list(symbols)}, n
 
 
@@ -318,23 +319,36 @@ def test_only_the_nonce_and_the_schema_are_read_from_a_hello_of_another_schema()
     assert hello.clients is None and hello.text is None
 
 
+def test_digest_into_is_sha256_of_both_parts():
+    # Boards with a Thumb processor compute it in assembler: around each end of a block, and around
+    # the end of the first part.
+    data = bytes((37 * i + 11) & 255 for i in range(200))
+    out = bytearray(32)
+    for n in (0, 1, 31, 54, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 183, 200):
+        for first in (0, 1, 16, 37, n):
+            first = min(first, n)
+            octets.digest_into(data[:first], memoryview(data)[first:n], out)
+            assert bytes(out) == hashlib.sha256(data[:n]).digest(), (n, first)
+
+
 def test_leaves_do_not_allocate():
     # These inner functions run for every byte of a frame: garbage would make a board pause for
     # collections.
     coded = bytearray(3000)
     out = bytearray(256)
     symbols = array("H", (65535 for _ in range(128)))
+    packing = array("i", (128, 65536, 0, 256))
     data = bytes(1000)
     values = array("h", (0 for _ in range(128)))
     receiver = frames.Receiver()
     n = frames.cobs_encode(data, 1000, coded)
 
     # As defaults, since a closure over these variables allocates.
-    def calls(receiver=receiver, symbols=symbols, values=values, out=out):
+    def calls(receiver=receiver, symbols=symbols, packing=packing, values=values, out=out):
         frames.cobs_encode(data, 1000, coded)
         receiver.give(coded, n)
         assert receiver.next() == 1000
-        assert frames.pack(symbols, 128, 65536, out, 0, 256) == 256
+        assert frames.pack(symbols, packing, out) == 256
         frames.copy_int16(data, 3, values, 128)
 
     without_heap(calls)

@@ -65,7 +65,7 @@ def packed(data):
         if fits:
             assert symbols[0].tolist() == out.tolist()
             again = bytearray(len(data))
-            assert 0 <= frames.pack(out, k, base, again, 0, len(again)) <= len(data)
+            assert 0 <= frames.pack(out, array("i", (k, base, 0, len(again))), again) <= len(data)
             assert again == data
     else:
         assert not fits

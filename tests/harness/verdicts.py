@@ -328,8 +328,8 @@ def _report(frame):
             device, number = decode_report(frame, b"", k, base, symbols)
         except frames.FrameError:
             continue
-        size = frames.packed_size(base, k)
-        assert _written(frames.encode_report, b"", device, number, symbols, k, base, size) == frame
+        packing = frames.report_packing(k, base)
+        assert _written(frames.encode_report, b"", device, number, symbols, packing) == frame
         assert max(symbols) < base
     return frames.kind(frame), frames.is_for_fleet(frame)
 

@@ -205,8 +205,8 @@ def test_a_board_cannot_report_for_another_device(arena, thief):
 
 def forged_report(key, device, number):
     """A report of K coordinates with symbol 0 of three."""
-    symbols, packed_bytes = [0] * K, 2
-    return encoded(frames.encode_report, key, device, number, symbols, K, 3, packed_bytes)
+    packing = frames.report_packing(K, 3)
+    return encoded(frames.encode_report, key, device, number, [0] * K, packing)
 
 
 def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):

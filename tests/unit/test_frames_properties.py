@@ -47,7 +47,7 @@ def test_packing_is_the_number_in_base_m(packing):
     assert 256 ** (size - 1) < base**count <= 256**size, "no byte more than needed"
 
     packed = bytearray(size)
-    frames.pack(array("H", symbols), count, base, packed, 0, size)
+    frames.pack(array("H", symbols), array("i", (count, base, 0, size)), packed)
     number = sum(symbol * base**i for i, symbol in enumerate(symbols))
     assert packed == number.to_bytes(size, "little")
 

@@ -38,7 +38,9 @@ def run(monitor, done):
 
 KEY = bytes(32)
 REFUSED = encoded(frames.encode_error, KEY, 7, 3, wire.ERR_BUDGET, 0)
-REPORT = encoded(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
+REPORT = encoded(
+    frames.encode_report, KEY, 7, 3, array("H", [1]), frames.report_packing(k=1, base=3)
+)
 
 
 def test_frames_errors_and_damage_are_counted(board, watched):

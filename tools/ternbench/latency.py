@@ -100,13 +100,13 @@ class Part:
 # The parts in the order in which they are shown. What remains of a report's time is shown as
 # "steps": what happens between the parts.
 PARTS = {
-    "tag": Part(("question", "tag")),
+    "tag": Part(("tag",)),
     "decode": Part(("decode", "certify")),  # a card is certified in its first report alone
     "gradient": Part(("gradient",)),
     "coordinates": Part(("coordinates",)),
     "entropy": Part(("refill", "end of report")),
     "sampling": Part(("sample",), subtracted=("refill",)),
-    "packing": Part(("encode",), subtracted=("tag",), wrapped=("pack",)),
+    "packing": Part(("encode",), wrapped=("pack",)),
     "ledger": Part(("ledger load", "ledger pay")),
 }
 

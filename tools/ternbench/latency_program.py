@@ -15,6 +15,7 @@ from tern import client as _client
 from tern import frames as _frames
 from tern import report as _report
 from tern import sampler as _sampler
+from tern import session as _session
 from tern.boards.this import this_board
 
 # Numbers of the formats, since the library on a board has no names of constants.
@@ -104,10 +105,10 @@ def watch():
     _timed(client.entropy, "refill", "refill")
     _timed(client.entropy, "end_report", "end of report")
     _timed(_report, "choose", "coordinates")
-    for function, label in (("encode_report", "encode"), ("seal", "tag")):
-        _timed(_frames, function, label)
-    for function in ("question", "pack"):
-        _timed(_frames, function, function)
+    _timed(_report, "write_report", "encode")
+    _timed(_frames, "pack", "pack")
+    for module in (_session, _report):
+        _timed(module, "digest_into", "tag")
 
 
 def overhead():
@@ -220,6 +221,7 @@ def serve(count):
 
     try:
         gc.collect()
+        client.settle()
         print("ready")
         for first in range(0, 3 * count, 3):
             while not link.ready(-1):
@@ -234,6 +236,7 @@ def serve(count):
             times[first] = time.ticks_diff(received, start)
             times[first + 1] = time.ticks_diff(answered, received)
             times[first + 2] = time.ticks_diff(end, answered)
+            client.tend()  # as tern.supervisor does between two reports
     finally:
         board.end()
     return list(times)

@@ -8,14 +8,13 @@ small buffer. In a program with other tasks, receive(0) reads and writes byte by
 allows, and reads nothing before the last frame is out.
 """
 
-import gc
 import select
 import sys
 
 from tern import frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
+from tern.octets import cobs_decode, cobs_encode, still_to_come
 
-_COLLECT = const(250)  # frames after which garbage is collected
 _SEND_MS = const(5000)  # a host that takes longer for a frame has gone, or takes the rest later
 _TASK_MS = const(3)  # the same for receive(0), which must not block other tasks
 _AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divides CREDIT
@@ -54,7 +53,6 @@ class Serial:
         self._coded = bytearray(frames.cobs_size(largest))
         self._at = self._end = 1
         self._taken = 0  # bytes read since the last credit
-        self._frames = 0  # sent since garbage was collected
         self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
@@ -65,32 +63,30 @@ class Serial:
         instead of a frame.
         """
         self._wait = timeout_ms
-        try:
-            return self._receive(timeout_ms)
-        except OSError:  # a pty whose other end was closed
-            raise EOFError
-
-    def _receive(self, timeout_ms):
-        """Receive as receive(). Raises OSError as well.
-
-        `count` serves for several numbers in turn: MicroPython would put more than 11 words of
-        variables on the heap.
-        """
         state = self._state
-        if not self._push() and not timeout_ms:
-            return None
-        while True:
-            count = frames.cobs_decode(self._chunk, state, self._frame)
-            if count == frames.MORE:
+        chunk = self._chunk
+        frame = self._frame
+        try:
+            if self._at < self._end and not self._push() and not timeout_ms:
+                return None
+            while True:
+                count = cobs_decode(chunk, state, frame)
+                if count != frames.MORE:
+                    if not count:  # an empty frame
+                        continue
+                    if count != len(self._last):
+                        self._last = frame[: max(count, 0)]  # empty if the frame is damaged
+                    return self._last
+
                 # Read on: as many bytes as must come. None means an interrupt.
-                count = frames.still_to_come(state, self._frame)
+                count = still_to_come(state, frame)
                 if not count and not self._locked:
                     raise KeyboardInterrupt
-                if (timeout_ms >= 0 or self._frames > _COLLECT) and not self.ready(timeout_ms):
+                if timeout_ms >= 0 and not self.ready(timeout_ms):
                     return None
                 # In a task (timeout_ms: 0) just one byte, which is there; else `count`, of which
                 # readinto() takes no more than the chunk holds.
-                count = self._source.readinto(self._chunk, (timeout_ms and count) or 1)
+                count = self._source.readinto(chunk, (timeout_ms and count) or 1)
                 if not count:
                     raise EOFError
                 # The next bytes of the decoder are chunk[:count].
@@ -106,20 +102,11 @@ class Serial:
                 # In a task, 64 bytes are enough for one call: _AT_ONCE - 1 is a mask.
                 if not (timeout_ms or count & _AT_ONCE - 1):
                     return None
-            elif count:  # a frame, but not an empty one; a damaged one is returned as empty
-                if count < 0:
-                    count = 0
-                if count != len(self._last):
-                    self._last = self._frame[:count]
-                return self._last
+        except OSError:  # a pty whose other end was closed
+            raise EOFError
 
     def ready(self, timeout_ms):
         """Wait until a byte has come, for `timeout_ms` (-1: for ever); return whether one has."""
-        # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come
-        # within a report.
-        if self._frames > _COLLECT and timeout_ms and not self.ready(0):
-            self._frames = 0
-            gc.collect()
         return any(self._poll.ipoll(timeout_ms))
 
     def close(self):
@@ -140,27 +127,28 @@ class Serial:
         In a task, later calls of receive(0) write the rest. A HELLO restarts the count of credits,
         since the host begins anew after it.
         """
-        if not self._push():  # the frame before
+        if self._at < self._end and not self._push():  # the frame before
             return False
-        self._frames += 1
         if frame[0] == wire.HELLO:
             self._taken = 0
         self._at = 0
-        self._end = frames.cobs_encode(frame, n, self._coded)
+        self._end = cobs_encode(frame, n, self._coded)
         return self._push()
 
     def _push(self):
-        """Write on; return whether all is written.
+        """Write on what is left; return whether all is written then.
 
         In a task, only as far as the sink takes it and for 3 ms.
         """
         wait = self._wait
         start = ticks_ms()
-        while self._at < self._end and (wait or any(self._room.ipoll(0))):
+        while wait or any(self._room.ipoll(0)):
             # All that is left, or, in a task, one byte, since more might block.
-            self._at += (
-                self._sink.write(self._coded, self._at, (wait and self._end - self._at) or 1) or 0
-            )
+            left = self._end - self._at
+            written = self._sink.write(self._coded, self._at, (wait and left) or 1) or 0
+            self._at += written
+            if written == left:
+                return True
             if ticks_diff(ticks_ms(), start) > (_SEND_MS if wait else _TASK_MS):
                 break
-        return self._at == self._end
+        return False
