@@ -35,7 +35,7 @@ def add_parser(actions: Any) -> None:
     tern bench profile --mechanism projection --slowest --json"""
     parser = add_command(actions, "profile", summary, example, _run)
     latency_command.add_report_options(parser)
-    text = "number of reports to measure, of which the one with the median time is shown"
+    text = "number of reports; the one with the median time is shown"
     add_option(parser, "--reports N", text, default=profile.REPORTS)
     add_option(parser, "--slowest", "show the slowest report instead")
 
