@@ -39,7 +39,7 @@ HOST_FLOORS = (
     {"datasets"},
     {"vectorised"},
     {"extensions"},
-    {"long_running"},
+    {"listed_commands", "long_running"},
     {
         "cache",
         "child_processes",
@@ -57,7 +57,7 @@ HOST_FLOORS = (
     {"errors", "guides"},
     {"text", "words"},
 )
-TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
+TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions", "listed_commands"})
 
 
 @cache

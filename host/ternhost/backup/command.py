@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli.listed_commands import BACKUP
 from ternhost.command import add_command, add_group, print_result, warn
 from ternhost.errors import OK
+from ternhost.listed_commands import BACKUP
 from ternhost.text import counted
 
 _DIRECTORY = "directory of a broker, of a store or of a run"

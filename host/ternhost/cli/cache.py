@@ -4,9 +4,9 @@ import argparse
 from typing import Any
 
 from ternhost import cache
-from ternhost.cli.listed_commands import CACHE
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
+from ternhost.listed_commands import CACHE
 from ternhost.terminal import confirm
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from tern.card import PROJECTION, Card
 from ternhost.cli import account, named
-from ternhost.cli.listed_commands import CARD
 from ternhost.command import add_command, add_group, add_option, print_result
 from ternhost.errors import FAILED, OK, UsageError
 from ternhost.files import storage_errors, write_file
+from ternhost.listed_commands import CARD
 from ternhost.options import Option, flag
 from ternhost.privacy import cards, certify, matrix, mechanisms, projection
 from ternhost.privacy.base import MICRO, parse_epsilon

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.cli import project
-from ternhost.cli.listed_commands import CONFIG
 from ternhost.command import add_command, print_result
 from ternhost.errors import OK, UsageError
+from ternhost.listed_commands import CONFIG
 from ternhost.text import did_you_mean
 
 _NO_FILE = f"""there is no {project.FILE} in this directory; for options that you type again and again, write one:

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from ternhost.cli.listed_commands import DEMO
 from ternhost.command import add_command, print_result
+from ternhost.listed_commands import DEMO
 from ternhost.terminal import Progress
 
 

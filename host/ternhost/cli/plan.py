@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli.listed_commands import PLAN
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.datasets import findings
 from ternhost.errors import OK, UsageError
 from ternhost.learn.data_options import DataOptions
 from ternhost.learn.fedsum import Options
 from ternhost.learn.parameters import MODELS
+from ternhost.listed_commands import PLAN
 from ternhost.options import flag, options_of, require
 from ternhost.planning import (
     existing,

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli.listed_commands import PRIVACY
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, algorithms_of
+from ternhost.listed_commands import PRIVACY
 from ternhost.statement import gather, sentences
 from ternhost.statement.facts import Facts
 from ternhost.statement.find import find

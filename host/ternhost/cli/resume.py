@@ -3,9 +3,9 @@
 import argparse
 from typing import Any
 
-from ternhost.cli.listed_commands import RESUME
 from ternhost.cli.running import run_to_its_end
 from ternhost.command import add_command, add_option
+from ternhost.listed_commands import RESUME
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 

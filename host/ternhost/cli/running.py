@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ternhost import listed_commands
 from ternhost import options as fields
-from ternhost.cli import listed_commands
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import ListedCommand, add_command, print_result, warn
 from ternhost.errors import UsageError

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternhost.cli.listed_commands import RUNS
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.judging import SIGNS, WORDS
 from ternhost.learn.learning import share_in_words
+from ternhost.listed_commands import RUNS
 from ternhost.privacy.guarantee import rounded
 from ternhost.run import directory, guarantees
 from ternhost.run import result as results

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ternhost import log, long_running
 from ternhost import options as fields
 from ternhost.cli import running
-from ternhost.cli.listed_commands import SERVE
 from ternhost.cli.running import PlaceOptions
 from ternhost.command import JSON_LINES, add_command, add_option, print_line, print_result
 from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, settings_in_words
 from ternhost.learn.schedule import Schedule, Terms
+from ternhost.listed_commands import SERVE
 from ternhost.long_running import LogOptions, ServiceNeeds
 from ternhost.options import option
 from ternhost.reach import fleet

@@ -31,7 +31,7 @@ class Command(Protocol):
 
 
 # The core's commands. Those of other packages are entry points.
-_LISTED = "ternhost.cli.listed_commands"
+_LISTED = "ternhost.listed_commands"
 _OWN = {
     "train": f"{_LISTED}:TRAIN",
     "collect": f"{_LISTED}:COLLECT",

@@ -3,9 +3,9 @@
 import argparse
 from typing import Any
 
-from ternhost.cli.listed_commands import SERVICE
 from ternhost.command import add_command, add_group, print_result
 from ternhost.errors import OK
+from ternhost.listed_commands import SERVICE
 from ternhost.service import install, paths
 from ternhost.service.plan import planned
 from ternhost.service.unit import STATE, USER, Unit, unit_name

@@ -5,9 +5,9 @@ import os
 from typing import Any
 
 from ternhost import extras, long_running
-from ternhost.cli.listed_commands import DASHBOARD
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
+from ternhost.listed_commands import DASHBOARD
 from ternhost.long_running import ServiceNeeds
 
 _PATIENCE = 5.0  # seconds that the process of the page gets to end by itself

@@ -8,11 +8,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ternhost.cli.listed_commands import WATCH
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, StorageError, UsageError
 from ternhost.extensions import EXTENSIONS, Export
 from ternhost.files import storage_errors, write_file
+from ternhost.listed_commands import WATCH
 from ternhost.options import flag
 from ternhost.run.directory import RUNS
 from ternhost.signals import heeding_interrupts

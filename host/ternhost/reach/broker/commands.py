@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import long_running
-from ternhost.cli.listed_commands import BROKER
 from ternhost.command import add_command, add_group, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
+from ternhost.listed_commands import BROKER
 from ternhost.long_running import ServiceNeeds
 from ternhost.provision.keys import parse_range
 from ternhost.reach.addresses import HERE, listening_address

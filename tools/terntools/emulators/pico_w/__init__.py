@@ -46,7 +46,9 @@ def require_firmware(firmware: Path | None, flash: Path | None) -> None:
     if firmware is None:
         text = "an emulated Pico W needs MicroPython for it: --firmware FILE"
         raise UsageError(text, hint=f"get it from {DOWNLOAD}")
-    from terntools.boards.firmware import read_firmware  # knows serial ports, which emulators need not
+    from terntools.boards.firmware import (
+        read_firmware,  # knows serial ports, which emulators need not
+    )
 
     image = read_firmware(firmware)
     if image.chip != "RP2040" or not _has_wireless_chip(image.data, firmware.name):
