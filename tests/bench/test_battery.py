@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ternbench import battery, battery_changes
+from ternbench import battery, battery_changes, plots
 from ternbench.battery import Phase, Wakes
 from ternhost.errors import UsageError
 
@@ -175,6 +175,12 @@ def test_each_board_has_a_source_or_an_assumption_for_each_figure():
 def test_a_current_asleep_may_be_given_instead_of_a_kind_of_sleep(tern):
     result = tern(*["bench", "battery", "--chip", "esp32", "--sleep", "90uA", "--json"]).json
     assert (result["sleep_ma"], result["sleep_source"]) == (0.09, "given")
+
+
+@pytest.mark.parametrize("board", battery.figures()["boards"])
+def test_a_picture_has_a_colour_for_each_use_of_the_charge(board):
+    uses = battery.load(board).life(2000, 3600).milliampere
+    assert len(uses) <= len(plots.STYLES)
 
 
 WORDS = ("bench", "battery", "--chip", "pico-w", "--awake-ms", "join=1000")

@@ -69,7 +69,7 @@ def _run(args: argparse.Namespace) -> int:
     changes = battery_changes.ranked(args.chip, args.sleep, wakes, args.capacity, every)
     result = _result(args, wakes, life, changes)
     if args.plot:
-        _draw(args, life)
+        _draw(args, life, changes)
         result["plot"] = args.plot
     print_result(result, _text(args, wakes, life, changes), args.json)
     return errors.OK
@@ -149,10 +149,10 @@ def _change_result(change: Change) -> dict[str, Any]:
     }
 
 
-def _draw(args: argparse.Namespace, life: Life) -> None:
-    """Draw which phase of a wake takes how much of the battery's charge, into the file of --plot.
+def _draw(args: argparse.Namespace, life: Life, changes: list[Change]) -> None:
+    """Draw where the battery's charge goes, and its life with each change, into the file of --plot.
 
-    life: the average current of each phase. Raises UsageError and StorageError.
+    life: the battery's life now. changes: as for `_result`. Raises UsageError and StorageError.
     """
     from ternbench import plots  # loads matplotlib
     from ternhost.plots import canvas
@@ -160,13 +160,22 @@ def _draw(args: argparse.Namespace, life: Life) -> None:
     path = Path(args.plot)
     canvas.check_place(path)
     name = f"{args.chip}, {args.sleep}, every {life.every:g} s"
-    panel = plots.Panel(
+    charge = plots.Panel(
         title="Where a battery's charge goes (modelled)",
         unit="microampere on average",
         bars={name: life.milliampere},
         scale=1000,
     )
-    canvas.save(plots.page([panel]), path)
+    years = {"now": {"years": life.years}}
+    for change in changes:
+        years[change.name] = {"years": change.life.years}
+    lives = plots.Panel(
+        title="How long the battery lasts with each change (modelled)",
+        unit="years",
+        bars=years,
+        digits=2,
+    )
+    canvas.save(plots.page([charge, lives]), path)
 
 
 def _text(args: argparse.Namespace, wakes: Wakes, life: Life, changes: list[Change]) -> str:

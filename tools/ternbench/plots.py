@@ -26,6 +26,7 @@ STYLES = (
     ("#e4e4e4", ""),
     ("#333333", "++"),
     ("#ffffff", "//"),
+    ("#8c5a2b", "xx"),
 )
 _TWO_STYLES = (STYLES[0], STYLES[7])  # for bars of two parts: dark and light
 _WIDTH = 8.0  # inches
