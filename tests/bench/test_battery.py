@@ -117,7 +117,7 @@ def test_the_change_with_the_longest_life_is_first(board):
 
 def test_a_shared_key_saves_the_charge_of_most_of_the_tls_phase():
     change = ranked("esp32")["psk"]
-    assert change.saved == pytest.approx(110 * (1.230 - 0.050))  # mA times s
+    assert change.saved_mas == pytest.approx(110 * (1.230 - 0.050))  # mA times s
 
 
 def test_half_as_many_wakes_halve_the_charge_of_the_wakes():
@@ -128,7 +128,7 @@ def test_half_as_many_wakes_halve_the_charge_of_the_wakes():
 def test_without_radio_no_phase_takes_more_than_the_boot():
     change = ranked("esp32")["serial"]
     awake_s = 0.8 + 0.25 + 0.3 + 0.5 + 0.5  # all phases but those of the network, at 68 mA
-    assert change.saved == pytest.approx(battery.load("esp32").charge - 68 * awake_s)
+    assert change.saved_mas == pytest.approx(battery.load("esp32").charge - 68 * awake_s)
 
 
 def test_the_current_of_a_kept_connection_is_that_of_the_battery():
@@ -142,7 +142,7 @@ def test_a_change_that_makes_no_difference_is_left_out():
 
 
 def test_no_change_makes_a_phase_longer():
-    assert ranked("esp32", tls=20)["esp-now"].saved > 0
+    assert ranked("esp32", tls=20)["esp-now"].saved_mas > 0
     assert "psk" not in ranked("esp32", tls=20)
 
 

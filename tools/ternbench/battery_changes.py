@@ -20,9 +20,9 @@ class Change:
 
     what: the change. cost: what it takes in trust or effort. today: whether tern and MicroPython can do
     it; otherwise `needs` says what is missing. why: where the numbers are from; empty if they follow
-    from `what`. life: that of the battery with the change. years: how much longer that is; below 0,
-    shorter. saved: the charge that each wake takes less, in milliampere seconds. more_ma: how much more
-    the board draws on average, asleep and awake, in milliampere; below 0, less.
+    from `what`. life: that of the battery with the change. years_gained: how much longer that is; below 0,
+    shorter. saved_mas: by how much less charge each wake takes, in milliampere seconds. more_ma: how
+    much more the board draws on average, asleep and awake, in milliampere; below 0, less.
     """
 
     name: str
@@ -32,8 +32,8 @@ class Change:
     needs: str
     why: str
     life: Life
-    years: float
-    saved: float
+    years_gained: float
+    saved_mas: float
     more_ma: float
 
 
@@ -67,8 +67,8 @@ def ranked(board: str, sleep: str, wakes: Wakes, capacity: float, interval: floa
             needs=entry.get("needs", ""),
             why=entry.get("why", ""),
             life=changed_life,
-            years=changed_life.years - life.years,
-            saved=wakes.charge - changed.charge,
+            years_gained=changed_life.years - life.years,
+            saved_mas=wakes.charge - changed.charge,
             more_ma=changed_life.average - life.average,
         )
         changes.append(change)

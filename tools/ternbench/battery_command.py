@@ -143,8 +143,8 @@ def _change_result(change: Change) -> dict[str, Any]:
         "needs": change.needs,
         "why": change.why,
         "years": change.life.years,
-        "years_gained": change.years,
-        "milliampere_seconds_saved_a_wake": change.saved,
+        "years_gained": change.years_gained,
+        "milliampere_seconds_saved_a_wake": change.saved_mas,
         "milliampere_more_on_average": change.more_ma,
     }
 
@@ -225,11 +225,12 @@ def _change_lines(changes: list[Change]) -> list[str]:
     """Return a list of what could be changed, with the battery's life and the price of each."""
     lines = ["  what to change, the longest life first (modelled):"]
     for change in changes:
-        years = f"{change.life.years:5.2f} years ({change.years:+.2f})"
-        charge = f"a wake {-change.saved:+.0f} mAs, on average {1000 * change.more_ma:+.0f} uA"
+        years = f"{change.life.years:5.2f} years ({change.years_gained:+.2f})"
+        more_mas = 0.0 - change.saved_mas  # 0 without a minus sign
+        charge = f"a wake {more_mas:+.0f} mAs, on average {1000 * change.more_ma:+.0f} uA"
         lines.append(f"  {change.name}: {years}, {charge}")
         lines.append(f"    {change.what}")
         lines.append(f"    price: {change.cost}")
         if not change.today:
-            lines.append(f"    not possible yet, it needs {change.needs}")
+            lines.append(f"    not possible yet: it needs {change.needs}")
     return lines
