@@ -95,7 +95,8 @@ class ListedCommand:
     """A command as `tern --help` lists it; what it does is imported only when it is needed.
 
     heading: under which `tern --help` lists the command. place: what makes its parser, a module or
-    a "module:object" with a function `add_parser(subparsers)`. verbs: their names, if it only groups others.
+    a "module:object" with a function `add_parser(subparsers)`. verbs: the names of the commands that
+    it groups; none if it does something itself.
     """
 
     name: str

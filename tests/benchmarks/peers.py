@@ -49,7 +49,7 @@ def least_times(repeats, *functions):
 
 
 def row(what, tern, peer, peer_name, **more):
-    """A result: the CPU times of tern and of a peer, in seconds, and how many times tern takes."""
+    """A result: the CPU times of tern and of a peer, in seconds, and the first divided by the second."""
     return {
         "what": what,
         "peer": peer_name,
@@ -201,7 +201,7 @@ class Composition:
 
 
 def compositions(repeats):
-    """Rows about what many reports of one device tell together."""
+    """Rows about what many reports of one device reveal together."""
     rows = []
     for epsilon, count in _COMPOSED:
         composition = Composition(epsilon, count)

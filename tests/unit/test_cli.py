@@ -95,7 +95,7 @@ print(*sys.modules)
 
 
 def test_the_list_of_commands_imports_none_of_them():
-    """NumPy takes longer to import than the rest, and every command but few imports it."""
+    """NumPy takes longer to import than the rest, and nearly every command imports it."""
     words = [sys.executable, "-c", LIST_MODULES]
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     modules = set(ended.stdout.split())

@@ -51,7 +51,7 @@ def test_a_plan_gives_the_devices_that_a_goal_needs(means, goal, better, devices
 
 @pytest.mark.parametrize("ends_early", [True, False])
 def test_fleets_are_left_out_once_a_smaller_one_reaches_all_goals(ends_early, monkeypatch):
-    monkeypatch.setattr(planning, "_TOGETHER", 1000)
+    monkeypatch.setattr(planning, "_MOST_REPORTS_TOGETHER", 1000)
     devices = (500, 1000, 20_000, 21_000)
     planned = planning.Planned("8", devices=devices, ends_early=ends_early, runs=4, workers=1)
     result = planning.plan(planned)

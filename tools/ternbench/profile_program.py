@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Names the Python functions of a board by their addresses, for `tern bench profile`.
 
 It runs on the board (MicroPython), where id() is the address of an object.

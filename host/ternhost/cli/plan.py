@@ -74,7 +74,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--time COLUMN", shown="the schema's, or none")
     add_option(parser, "--held-out SHARE", shown="the schema's, or 0.1", type=float)
     ladders = (
-        f"{LADDER[0]} to {LADDER[-1]}, until it is enough; with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}; "
+        f"{LADDER[0]} to {LADDER[-1]}, until one suffices; "
+        f"with --years {lasting.LADDER[0]} to {lasting.LADDER[-1]}; "
         f"with --epsilon and --records {LADDER_OF_MANY[0]} to {LADDER_OF_MANY[-1]}; with --statistic "
         f"{statistic_options.LADDER[0]} to {statistic_options.LADDER[-1]}"
     )

@@ -2,7 +2,7 @@
 
 A command is an object with `heading`, the heading under which `tern --help` lists it, and with
 `add_parser(subparsers)`, which calls `add_command`. A `ListedCommand` and a `CommandGroup` also have
-the rest of what `tern --help` says of them. So only the command that the command line names is
+the rest of what `tern --help` says about them. So only the command that the command line names is
 imported; it imports extras and slow packages when it runs. An extension may also register a module,
 with `HEADING` instead of `heading`: that is imported for `tern --help`, too.
 """
@@ -118,7 +118,7 @@ def _command(name: str) -> Any:
 
 
 def _add_named(subparsers: Any, words: Sequence[str]) -> None:
-    """Add the command that a command line names; of a group only the named verb, if it is one of it.
+    """Add the command that a command line names; of a group only the named verb, if the group has it.
 
     words: the words of the command line. Raises ModuleNotFoundError if a module of the command or of
     the named verb is missing.

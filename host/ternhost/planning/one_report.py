@@ -39,9 +39,9 @@ RUNS = 8
 # A model is called useful after this part of the way from the answer that ignores the features to
 # the best model without privacy.
 MOST_OF_THE_WAY = 0.9
-# Fleets up to so many reports are simulated together even if the smallest of them would be enough:
-# they take less time than further processes need to start.
-_TOGETHER = 300_000
+# Fleets with at most so many records that are reported on are simulated together, even if the
+# smallest of them would be enough: they take less time than further processes need to start.
+_MOST_REPORTS_TOGETHER = 300_000
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def _ladders(planned: Planned, simulated: Mapping[int, EquivalentReports]) -> li
     together = []
     one_by_one = []
     for devices in ladder:
-        if _reports(planned, simulated, devices) <= _TOGETHER:
+        if _reports(planned, simulated, devices) <= _MOST_REPORTS_TOGETHER:
             together.append(devices)
         else:
             one_by_one.append([devices])
@@ -341,9 +341,8 @@ def _points(
 
     def cost(devices: int, seed: int) -> float:
         """Return the relative duration of a run, which the seed does not change."""
-        return 1e4 + _reports(
-            planned, simulated, devices
-        )  # a run takes some time even with few reports
+        # A run takes some time even with few reports.
+        return 1e4 + _reports(planned, simulated, devices)
 
     cells = Cell.for_each_combination(
         table="curve", work=_learned, common=common, cost=cost, devices=ladder, seed=seeds

@@ -18,7 +18,7 @@ from tern.card import LAPLACE, MIXTURE, PROJECTION, SUM, WINDOW, Card, T
 from tern.projection import Projection
 from ternhost.privacy import certify, projection
 
-Integers = npt.NDArray[np.object_]  # integers of Python, of any size
+BigIntegers = npt.NDArray[np.object_]  # integers of Python, of any size
 Indices = npt.NDArray[np.intp]
 
 _NEAR = 1e-12  # above the errors of the floats by which pairs of inputs are chosen
@@ -34,7 +34,7 @@ class Part:
     """
 
     share: Fraction
-    rows: Integers
+    rows: BigIntegers
     whole: int
 
     @classmethod
@@ -56,12 +56,12 @@ class Part:
         return cls(share, rows_of_counts, whole)
 
     @cached_property
-    def blanket(self) -> Integers:
+    def blanket(self) -> BigIntegers:
         """For each output its least entry over all inputs (the privacy blanket)."""
-        least: Integers = self.rows.min(axis=0)
+        least: BigIntegers = self.rows.min(axis=0)
         return least
 
-    def largest(self, scale: int, e: int, weights: Sequence[int] = (0,)) -> Integers:
+    def largest(self, scale: int, e: int, weights: Sequence[int] = (0,)) -> BigIntegers:
         """Return the largest values of a privacy profile over all pairs of inputs, exactly.
 
         There is a value for each weight t of the privacy blanket b, which is the least entry of
@@ -75,12 +75,12 @@ class Part:
         place, first, second = self._best_pairs(e / scale, [t / scale for t in weights])
         weight_of_pair = np.array(weights, object)[place]
         # A row for each pair, a column for each output.
-        excess: Integers = (self.rows * scale)[first]
+        excess: BigIntegers = (self.rows * scale)[first]
         excess -= (self.rows * e)[second]
         excess -= self.blanket * weight_of_pair[:, None]
         sums = np.maximum(excess, 0).sum(axis=1)
         first_pair_of_weight = np.searchsorted(place, np.arange(len(weights)))
-        largest: Integers = np.maximum.reduceat(sums, first_pair_of_weight)
+        largest: BigIntegers = np.maximum.reduceat(sums, first_pair_of_weight)
         return largest
 
     def _best_pairs(self, g: float, weights: Sequence[float]) -> tuple[Indices, Indices, Indices]:

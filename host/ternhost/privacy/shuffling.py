@@ -45,7 +45,7 @@ from ternhost.errors import UsageError
 from ternhost.options import require
 from ternhost.privacy import few_frequencies
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.laws import Integers, Part, are_known, parts, randomised_response
+from ternhost.privacy.laws import BigIntegers, Part, are_known, parts, randomised_response
 from ternhost.privacy.losses import (
     LARGEST_LOSS,
     ROUNDING,
@@ -201,7 +201,7 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
     fixed_g = math.floor(g * _ONE)  # rounded down, which makes delta larger
     # pi and the steps of the grid are integers in units of 1 / denominator.
     denominator = math.lcm(*(part.share.denominator * part.whole for part in laws)) * _ONE
-    pi: Integers = np.zeros(len(grid.points), object)
+    pi: BigIntegers = np.zeros(len(grid.points), object)
     for part in laws:
         numerators, denominator_of_part = _largest_pi(part, fixed_g, grid.points)
         pi = pi + numerators * (denominator // denominator_of_part)
@@ -249,7 +249,7 @@ def _grid_for(local: float, g: float, reports: int) -> _Grid:
     return _Grid(first, last, step)
 
 
-def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> tuple[Integers, int]:
+def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> tuple[BigIntegers, int]:
     """Return the largest pi(t) = E[max(0, X - t)] over all pairs of inputs at each grid point t.
 
     X is (P - g Q) / b with the probability b of each output, and else 0. P and Q are the

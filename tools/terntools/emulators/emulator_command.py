@@ -59,7 +59,7 @@ def _add_build(actions: Any) -> None:
     text = (
         "what to build, separated by commas: device (32-bit MicroPython), pico (RP2040), "
         "esp32 (the instruction sets of ESP32-C3 and ESP32), m33 (that of RP2350), "
-        "newest (all but pico of Debian's newest MicroPython, for tests), "
+        "newest (device, esp32 and m33 with Debian's newest MicroPython, for tests), "
         "webassembly (MicroPython in Node.js, for tests) (default: device)"
     )
     build.add_argument("what", nargs="?", metavar="WHAT[,WHAT...]", default="device", help=text)

@@ -358,15 +358,15 @@ class Kind:
 
     make: returns a new target. lacks: features that the target does not have, with the reason. The
     others apply unless --exhaustive is given. spared: features whose tests are skipped, with the
-    reason. lacking: tests that the target cannot run by other reasons, "FILE::TEST", with the reason.
-    only_vectors: only the tests of test vectors run. one_of: of each group of vectors, one of
+    reason. cannot_run: tests that the target cannot run for other reasons, "FILE::TEST", with the
+    reason. only_vectors: only the tests of test vectors run. one_of: of each group of vectors, one of
     so many cases runs; 1: all.
     """
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    lacking: Mapping[str, str] = field(default_factory=dict)
+    cannot_run: Mapping[str, str] = field(default_factory=dict)
     only_vectors: bool = False
     one_of: int = 1
 
@@ -401,7 +401,7 @@ KINDS = {
     "m33-newest": Kind(partial(EmulatedTarget, "m33-newest"), _NO_NETWORK),
     "armv6m-newest": Kind(partial(EmulatedTarget, "m33-newest", "armv6m"), _NO_NETWORK),
     "webassembly": Kind(
-        WebAssemblyTarget, webassembly_lacks.FEATURES, lacking=webassembly_lacks.TESTS, one_of=8
+        WebAssemblyTarget, webassembly_lacks.FEATURES, cannot_run=webassembly_lacks.TESTS, one_of=8
     ),
     "unix-newest": Kind(partial(UnixTarget, micropython.find_newest)),
     "unix": Kind(UnixTarget),

@@ -211,7 +211,7 @@ class DeviceFile(pytest.File):
                 )
                 needed_feature = needs.get(name, "")
                 reason = why_absent or reason_by_feature.get(needed_feature)
-                reason = reason or kind.lacking.get(f"{self.path.name}::{name}")
+                reason = reason or kind.cannot_run.get(f"{self.path.name}::{name}")
                 if reason:
                     item.add_marker(pytest.mark.skip(reason=reason))
                 yield item
