@@ -176,7 +176,7 @@ def test_each_figure_of_a_board_has_a_source_or_is_assumed(board):
     follow_from_slot = {"begin", "slot", "finish"}
     for part in ("currents", "phases", "sleeps"):
         for name in board[part].keys() - follow_from_slot:
-            assert {"source", "measured_by", "assumed"} & board[part][name].keys(), f"{part}, {name}"
+            assert {"source", "measured_by", "assumed"} & board[part][name].keys(), (part, name)
 
 
 def test_a_current_asleep_may_be_given_instead_of_a_kind_of_sleep(tern):

@@ -265,8 +265,7 @@ class RoundRequests:
         again if very many devices have not answered, or if some of those are on other boards, or if
         `with_unknown_boards` is set. Otherwise a board with many unanswered devices gets it again.
         All other devices get a request each, and so do those of a board without the fleet key, which
-        cannot verify the announcement. In one call, only so many boards get messages of their own;
-        the others have their turn in the next call.
+        cannot verify the announcement.
 
         boards: those that are connected and have unanswered devices.
         """
@@ -277,15 +276,22 @@ class RoundRequests:
         if to_all or with_unknown_boards or reached < unanswered:
             self.announce()
 
-        to_be_asked = []
-        for board in boards:
-            has_key = board.key.epoch == self._fleet.key.epoch
-            if not (to_all and has_key):
-                to_be_asked.append(board)
-        turn = self._next_turn % max(1, len(to_be_asked))
-        in_turn = [*to_be_asked[turn:], *to_be_asked[:turn]]
+        if to_all:
+            boards = [board for board in boards if not self._has_fleet_key(board)]
+        self._repeat_in_turns(boards)
+
+    def _has_fleet_key(self, board: BoardOnBroker) -> bool:
+        """Return whether a board has the present fleet key, so that it can verify announcements."""
+        return board.key.epoch == self._fleet.key.epoch
+
+    def _repeat_in_turns(self, boards: list[BoardOnBroker]) -> None:
+        """Ask the devices of some of these boards again; the others have their turn in the next call.
+
+        In one call about _MOST_AT_ONCE messages are sent.
+        """
+        turn = self._next_turn % max(1, len(boards))
         room = _MOST_AT_ONCE
-        for board in in_turn:
+        for board in [*boards[turn:], *boards[:turn]]:
             if room <= 0:
                 break
             room -= self._repeat(board)
@@ -296,8 +302,7 @@ class RoundRequests:
 
         Return the number of messages.
         """
-        has_key = board.key.epoch == self._fleet.key.epoch
-        if has_key and len(board.round.unanswered) > _MOST_SINGLY:
+        if self._has_fleet_key(board) and len(board.round.unanswered) > _MOST_SINGLY:
             self._fleet.link.ask(board.name, self._announcement())
             return 1
         devices = board.round.unanswered - self.postponed.until.keys()
