@@ -69,7 +69,7 @@ def plain_twin(text: str) -> str:
 
     The device library takes the type that such functions convert with, ptr32, from tern.compat.
     """
-    text = re.sub(r"^@micropython\.viper$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *@micropython\.viper$", "", text, flags=re.MULTILINE)
     return text.replace(
         "ptr32 = None  # known to the viper compiler", "ptr32 = lambda buffer: buffer"
     )
