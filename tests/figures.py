@@ -1,7 +1,7 @@
 """Prints the sizes as .mpy of each board's modules of the device library, and the change to
 firmware/figures.json.
 
-python tests/figures.py                     only that
+python tests/figures.py                     print the sizes and the change
 python tests/figures.py --keep              measure on emulated boards, too, and rewrite the file
 python tests/figures.py --history PICTURE   draw each figure by commit, and print what changed it
 """
