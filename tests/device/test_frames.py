@@ -101,6 +101,26 @@ def test_the_receiver_knows_a_frame_by_its_first_byte():
             assert receiver.next() == frames.MORE and receiver.certain()
 
 
+def test_a_board_waits_for_just_the_bytes_that_a_round_has():
+    # A read blocks until all bytes that certain() names have come. So it must never name more than
+    # the host sends, and it need not name fewer once the fields that say the length have come.
+    fields_end = 26
+    parameters = (1,) + (0,) * 39  # zeros end blocks of COBS, which would name as many bytes
+    out = bytearray(200)
+    coded = bytearray(204)
+    for kind, exponent in ((wire.LOGISTIC, -14), (wire.VALUES, 0)):
+        n = host_frames.encode_round(out, b"k" * 32, 7, 3, kind, parameters, b"card", 1, exponent)
+        size = frames.cobs_encode(out, n, coded)
+        receiver = frames.Receiver()
+        for i in range(size - 1):
+            receiver.give(coded[i : i + 1])
+            assert receiver.next() == frames.MORE
+            still_to_come = size - 1 - i
+            assert receiver.certain() <= still_to_come, (kind, i)
+            if i >= fields_end:
+                assert receiver.certain() == still_to_come, (kind, i)
+
+
 def test_packing_vectors():
     # A report packs k symbols below `base` into as few bytes as possible. packing.json, which
     # other implementations share, holds packed symbols, and invalid packings that must be refused.

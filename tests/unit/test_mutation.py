@@ -24,6 +24,7 @@ MODULES = {
     "many": (["test_fleet_round.py", "test_rounds.py", "test_slot.py"], 60),
     "model": (["test_model.py", "test_frames.py"], 85),
     "noise": (["test_sums.py"], 80),
+    "octets": (["test_frames.py", "test_rounds.py"], 90),
     "policy": (["test_rounds.py", "test_client.py", "test_slot.py", "test_fleet_round.py"], 70),
     "projection": (["test_projection.py", "test_card.py", "test_rounds.py"], 85),
     "recorder": (["test_recorder.py"], 85),
