@@ -15,6 +15,7 @@ _CUTS = {
     "steps of a round, in pairs": "test_ledger.cut_at_every_step_of_a_round()",
     "writes to LittleFS": "test_ledger.cut_at_every_write(False)",
     "writes to LittleFS, in place": "test_ledger.cut_at_every_write(True)",
+    "writes to LittleFS between two reports": "test_between_reports.cut_between_two_reports()",
     "writes of an update": "test_update_power.cut_at_every_write()",
     "writes of a second update": "test_update_power.cut_at_every_write(True)",
     "steps of rounds paid ahead": "test_reserve.cut_at_every_step_of_several_rounds()",
