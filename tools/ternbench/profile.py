@@ -112,7 +112,8 @@ def _largest_first(times: Mapping[str, float]) -> dict[str, float]:
 
 def _names(device: subjects.BoardSubject) -> Names:
     """Ask the board for the addresses of its functions and modules."""
-    long_words = {short: word for word, short in fold.short_names(mpy.library()).items()}
+    library = mpy.library(mpy.BOARDS["pico"].processor)
+    long_words = {short: word for word, short in fold.short_names(library).items()}
 
     def restored(name: str) -> str:
         """Return a name with dots, with the words that it had before the library was folded."""
