@@ -27,6 +27,8 @@ ALIKE = (  # fields that are the same on all devices with the same files
     "unit",
 )
 
+_PIECE = 256  # bytes of a file that are compared at once
+
 
 class Known(Replay):
     """The given random bytes of a board, and a failure after them."""
@@ -62,6 +64,21 @@ def get(folder, name):
         return read(folder + "/" + name)
     except OSError:
         return None
+
+
+def holds(folder, name, data):
+    """Return whether a file has these bytes, or, for None, whether there is no such file.
+
+    It reads the file in pieces, since a small board has no room for a large file beside `data`.
+    Raises OSError if there should be a file, and there is none.
+    """
+    if data is None:
+        return get(folder, name) is None
+    with open(folder + "/" + name, "rb") as file:
+        for at in range(0, len(data) + 1, _PIECE):
+            if file.read(_PIECE) != data[at : at + _PIECE]:
+                return False
+    return True
 
 
 def hello_of(answer):

@@ -5,7 +5,7 @@
 import gc
 
 import scratch
-from known_board import get, hello_of, put, start
+from known_board import hello_of, holds, put, start
 from report_frames import answers_of, one_by_one
 from vectors import cases
 
@@ -45,7 +45,7 @@ def check(board, case, start=start, ask=ask, comparable=list):
         for name in step.get("files", ()):
             files[name] = bytes.fromhex(step["files"][name])
         for name in files:
-            assert get(folder, name) == files[name], (where, name)
+            assert holds(folder, name, files[name]), (where, name)
     running.close()
     scratch.remove(folder)
 
