@@ -1,5 +1,6 @@
 """Checks ledgers against the vectors of ledger.md."""
 
+import vectors
 from scratch import read, write
 
 from tern import ledger
@@ -9,15 +10,15 @@ QUESTION = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
 REPORT = "826465666768696a6b6c6d6e6f7071727374"
 
 
-def check(path, cases):
+def check(path):
     """Check the cases of ledger.json. path: of the file that ledgers use."""
     # one for all cases: what an earlier file left in RAM must not help a later one
     book = ledger.Ledger()
-    for case in cases["files"]:
+    for case in vectors.cases("ledger.json", "files"):
         check_file(book, path, case)
-    for case in cases["transitions"]:
+    for case in vectors.cases("ledger.json", "transitions"):
         check_transition(path, case)
-    for case in cases["counters"]:
+    for case in vectors.cases("ledger.json", "counters"):
         check_counter(path, case)
 
 

@@ -10,7 +10,6 @@ import flash_chip
 import ledger_vectors
 import scratch
 import small_board
-import vectors
 from checks import no_memory, raises, replaced, taken_by
 from failing_disk import Disk, PowerCut, steps_of
 from scratch import read, write
@@ -37,7 +36,7 @@ def test_ledger_vectors():
     folder = scratch.folder() + "/board"
     os.mkdir(folder)
     os.mkdir(folder + "/ledger")
-    ledger_vectors.check(folder + "/ledger/00000007", vectors.load("ledger.json"))
+    ledger_vectors.check(folder + "/ledger/00000007")
 
 
 def test_nothing_is_paid_before_a_ledger_is_loaded():

@@ -48,10 +48,11 @@ def load(name):
 def cases(name, group="tests"):
     """Yield the cases of a group of vector file `name`, one at a time.
 
-    A vector file has a case a line.
+    A vector file has a case a line. Raises ValueError if the group has none.
     """
     with _open(name) as file:
         inside = False
+        found = False
         for line in file:
             if line.startswith(' "'):
                 inside = line.startswith(' "%s"' % group)
@@ -59,4 +60,7 @@ def cases(name, group="tests"):
                 gc.collect()  # room for a second copy
                 case = json.loads(line.rstrip(",\n"))
                 line = None  # a long line takes much of a board's heap
+                found = True
                 yield case
+        if not found:
+            raise ValueError("no cases of %s in %s" % (group, name))
