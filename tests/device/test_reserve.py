@@ -99,21 +99,30 @@ def test_paying_ahead_erases_fewer_blocks():
     # Wear is measured in blocks erased for 100 rounds; the ten years in ledger.md follow from it.
     if not MICROPYTHON:
         return
+    flash = flash_chip.chip(8)
     erased = {}
     for in_place in (False, True):
         for ahead in (1, 24):
-            flash = flash_chip.chip(8)
-            flash_chip.format(flash)
-            board = provision("/flash")
-            board.in_place = in_place
-            put_fleet("/flash", ahead=ahead, epoch=0)
-            client = Client(board)
-            before = flash.erased
-            for number in range(1, 101):
-                client.answer(round_frame(number, TWO))
-                assert client.reply[0] == wire.REPORT
-            erased[in_place, ahead] = flash.erased - before
-            flash_chip.unmount()
+            erased[in_place, ahead] = blocks_erased(flash, in_place, ahead)
     print("blocks erased in 100 rounds (in place, ahead):", erased)
     assert erased[True, 24] * 10 < erased[True, 1] < erased[False, 1]
     assert erased[False, 24] * 10 < erased[False, 1]
+
+
+def blocks_erased(flash, in_place, ahead):
+    """Return how many blocks of a flash chip 100 rounds of a new board erase.
+
+    flash: the chip, which loses its content. in_place: whether the ledger is overwritten in place.
+    ahead: reports that one write pays for.
+    """
+    flash_chip.format(flash)
+    board = provision("/flash")
+    board.in_place = in_place
+    put_fleet("/flash", ahead=ahead, epoch=0)
+    client = Client(board)
+    before = flash.erased
+    for number in range(1, 101):
+        client.answer(round_frame(number, TWO))
+        assert client.reply[0] == wire.REPORT
+    flash_chip.unmount()
+    return flash.erased - before
