@@ -34,12 +34,15 @@ LHP = bytes.fromhex(
     "1c11b81b05000002ff01dc934e25246cb11a11a0cf06000002ff012d8f0627d370f91811888308000002ff011ae7b328e6184c17"
 )  # shipped: lhp-1
 CARDS = (LHP, THREE, TWO, WINDOW, GRR, LEAKING, LAPLACE, largest_card(), b"", b"\x11")
+HEADER = "<BIIBBbBHHBBBIH"  # of a ROUND: what stands before its parameters
 EDGES = (0, 1, 2, 3, 4, 28, 31, 32, 33, 128, 129, 255, 256, 1024, 1025, 32767, 32768, 65535)
 
 
-def lie(draws, number, d):
-    """The fields of a ROUND, card included; some may be wrong. draws: Words, or an object with its
-    methods.
+def lie(out, draws, number, d):
+    """Write a ROUND without a tag, some of whose fields may be wrong; return its length in bytes.
+
+    out: bytearray or memoryview of wire.MAX_FRAME bytes. draws: Words, or an object with its
+    methods. number: of the round. d: features of a record.
     """
     model = draws.one_of((1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 11, draws.below(256)))
     features = draws.one_of((d, d, d, d, draws.one_of(EDGES)))
@@ -63,58 +66,34 @@ def lie(draws, number, d):
         exponent = exponent if model == wire.SOFTMAX else 0
         range_ = draws.below(2) if model == wire.CATEGORIES else 0
     fields = (7, number, model, range_, exponent, classes, features, k, batch & 255) + local
-    body = struct.pack("<IIBBbBHHBBBIH", *fields, len(card))
+    struct.pack_into(HEADER, out, 0, wire.ROUND, *fields, len(card))
+    start = struct.calcsize(HEADER)
     size = 2 * features * classes
     if model in wire.COLLECTIONS:
         size = (features + 7) // 8
-    values = bytearray(size)
-    for i in range(size):
-        values[i] = draws.one_of((0, 127, 128, 255, draws.below(256)))
+    end = start + size
+    for i in range(start, end):
+        out[i] = draws.one_of((0, 127, 128, 255, draws.below(256)))
     if model in wire.COLLECTIONS and size and features % 8 and draws.below(8):
-        values[size - 1] &= (1 << features % 8) - 1
-    body += bytes(values) + card
+        out[end - 1] &= (1 << features % 8) - 1
+    memoryview(out)[end : end + len(card)] = card
+    n = end + len(card)
     kind = draws.below(12)
     if kind == 0:
-        return body[: draws.below(len(body))]
+        return 1 + draws.below(n - 1)
     if kind == 1:
-        at = draws.below(len(body))
-        return body[:at] + bytes((body[at] ^ 1 << draws.below(8),)) + body[at + 1 :]
-    return body
+        at = 1 + draws.below(n - 1)
+        out[at] ^= 1 << draws.below(8)
+    return n
 
 
 def test_every_lie_is_answered_and_the_budget_holds():
     draws = Words(2)
     reports = set()
     errors = set()
+    out = memoryview(bytearray(wire.MAX_FRAME))  # for all frames, as on a board
     for d, records in ((1, 1), (4, 3), (28, 2), (128, 1)):
-        folder = scratch.folder()
-        client = Client(provision(folder, d=d, records=records, largest=10_000_000, budget=BUDGET))
-        book = ledger.Ledger()
-        answered = {}
-        for _ in range(500):
-            book.load(folder + "/" + storage.ledger_name(7))
-            spent = book.spent
-            number = max(1, book.round + draws.one_of((-1, 0, 1, 1, 1, 2, 1000)))
-            if hasattr(gc, "mem_free"):  # a small heap
-                gc.collect()
-            frame = bytes((wire.ROUND,)) + lie(draws, number, d)
-            frame += frames.tag(key_of(7), frame)
-            answer = ask(client, memoryview(frame))
-            book.load(folder + "/" + storage.ledger_name(7))
-            assert spent <= book.spent <= BUDGET
-            device, number = frames.address(answer)
-            if answer[0] == wire.REPORT:
-                frames.verify(answer_key(), answer)
-                if number in answered:
-                    assert answered[number] == answer and book.spent == spent
-                else:
-                    assert book.spent > spent
-                answered[number] = answer
-                reports.add(frame[9])
-            else:
-                code = host_frames.decode_error(answer, answer_key() if device else b"")[2]
-                assert code not in (wire.ERR_LEDGER, wire.ERR_ENTROPY)
-                errors.add(code)
+        tell_lies(out, draws, d, records, reports, errors)
     assert reports >= {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, reports
     for code in (
         wire.ERR_FRAME,
@@ -127,3 +106,42 @@ def test_every_lie_is_answered_and_the_budget_holds():
         wire.ERR_BUDGET,
     ):
         assert code in errors, code
+
+
+def tell_lies(out, draws, d, records, reports, errors):
+    """Ask a new client 500 times with fields that may be wrong; check its answers and its ledger.
+
+    out: memoryview for the frames. draws: Words. d: features of a record. records: of the client.
+    reports: set to which the models of the answered requests are added. errors: set to which the
+    codes of the refusals are added.
+    """
+    folder = scratch.folder()
+    client = Client(provision(folder, d=d, records=records, largest=10_000_000, budget=BUDGET))
+    book = ledger.Ledger()
+    answered_round = 0  # the latest; a board has no room for all answers
+    answered = b""
+    for _ in range(500):
+        book.load(folder + "/" + storage.ledger_name(7))
+        spent = book.spent
+        number = max(1, book.round + draws.one_of((-1, 0, 1, 1, 1, 2, 1000)))
+        if hasattr(gc, "mem_free"):  # a small heap
+            gc.collect()
+        n = frames.seal(key_of(7), out, lie(out, draws, number, d))
+        frame = out[:n]
+        answer = ask(client, frame)
+        book.load(folder + "/" + storage.ledger_name(7))
+        assert spent <= book.spent <= BUDGET
+        device, number = frames.address(answer)
+        if answer[0] == wire.REPORT:
+            frames.verify(answer_key(), answer)
+            if number == answered_round:
+                assert answer == answered and book.spent == spent
+            else:
+                assert number > answered_round and book.spent > spent
+            answered_round = number
+            answered = answer
+            reports.add(frame[9])
+        else:
+            code = host_frames.decode_error(answer, answer_key() if device else b"")[2]
+            assert code not in (wire.ERR_LEDGER, wire.ERR_ENTROPY)
+            errors.add(code)

@@ -16,6 +16,8 @@ from spec.files import checked_ledger, client_row, fleet_file, key_of, ledger_fi
 from spec.frames import FLEET, cobs, features, fleet_key_body, int16s, sealed
 from test_hostile_host import EDGES, GRR, LAPLACE, LHP, lie
 
+from tern import wire
+
 VECTORS = Path(__file__).parents[2] / "shared_specs" / "vectors"
 LAST_ROUND = 2**30 - 1
 FIRSTS = (1, 7, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 2)
@@ -327,7 +329,9 @@ class Host:
         number = last + draw.choice((*[1] * 16, 2, 2, 3, 0, -1, 1024, 1025, 2**20, 2**20 + 1))
         number = min(max(number, 1), LAST_ROUND)
         if 23 <= kind < 30:
-            body = b"\2" + lie(Lies(draw), number, board.d)
+            frame = bytearray(wire.MAX_FRAME)
+            n = lie(frame, Lies(draw), number, board.d)
+            body = bytes(frame[:n])
             if len(body) >= 5:
                 body = body[:1] + struct.pack("<I", target) + body[5:]
         else:
