@@ -9,6 +9,7 @@ import pytest
 
 from terntools.boards import mpy
 from terntools.emulators import webassembly
+from terntools.emulators.webassembly import plain_words
 from terntools.testing import device_tests, webassembly_lacks
 from terntools.testing.device_tests import Target, Transcript, UnixTarget
 from terntools.testing.folders import DEVICE
@@ -148,6 +149,18 @@ def test_plain_twins_have_no_machine_code_and_the_same_lines():
         assert len(twin.splitlines()) == len(text.splitlines())
 
 
-def test_a_plain_twin_converts_buffers_as_cpython_does():
+def test_a_plain_twin_takes_words_from_its_own_module():
     twin = webassembly.plain_twin((mpy.LIBRARY / "compat.py").read_text())
-    assert "ptr32 = lambda buffer: buffer" in twin
+    assert "from plain_words import ptr8, ptr16, ptr32" in twin
+
+
+def test_plain_words_are_those_of_a_cast():
+    data = bytearray(range(120, 136))
+    words = plain_words.ptr32(data)
+    assert [words[index] for index in range(4)] == memoryview(data).cast("i").tolist()
+
+
+def test_a_plain_word_fills_four_bytes():
+    data = bytearray(b"\xa5" * 8)
+    plain_words.ptr32(data)[1] = 0
+    assert data == b"\xa5" * 4 + bytes(4)

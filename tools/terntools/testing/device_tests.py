@@ -176,6 +176,7 @@ class WebAssemblyTarget(ProcessTarget):
         files = {
             name: webassembly.plain_twin(source.read_text()) for name, source in sources.items()
         }
+        files[f"library/{webassembly.PLAIN_WORDS.name}"] = webassembly.PLAIN_WORDS.read_text()
         for source in SPEC.glob("*.py"):
             files[f"tests/spec/{source.name}"] = source.read_text()
         for name, cases in _vectors(_sources(path), self.one_of).items():

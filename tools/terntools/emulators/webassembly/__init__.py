@@ -18,6 +18,7 @@ from terntools.emulators import debian, micropython
 from terntools.emulators.debian import Requirement, Shell
 
 _HERE = Path(__file__).parent
+PLAIN_WORDS = _HERE / "plain_words.py"
 _PACKAGE = "@micropython/micropython-webassembly-pyscript"
 _VERSION = json.loads((_HERE / "package.json").read_text())["dependencies"][_PACKAGE]
 _NODE_FILES = ("runner.mjs", "package.json", "package-lock.json")
@@ -67,9 +68,11 @@ def command(folder: Path, program: str, heap: int) -> list[str]:
 def plain_twin(text: str) -> str:
     """Return a module's text with its viper functions as plain Python; no line moves.
 
-    The device library takes the type that such functions convert with, ptr32, from tern.compat.
+    The device library takes the types that such functions convert with from tern.compat. Of these,
+    ptr32 sees bytes as words: the twin takes it from PLAIN_WORDS, which has to be beside the library.
     """
     text = re.sub(r"^ *@micropython\.viper$", "", text, flags=re.MULTILINE)
     return text.replace(
-        "ptr32 = None  # known to the viper compiler", "ptr32 = lambda buffer: buffer"
+        "ptr8 = ptr16 = ptr32 = None  # known to the viper compiler",
+        f"from {PLAIN_WORDS.stem} import ptr8, ptr16, ptr32",
     )
