@@ -124,5 +124,5 @@ def draw(history: Sequence[Commit]) -> Figure:
         axes.axhline(best, linestyle="--", color=canvas.MIDDLE)
         axes.set_xlim(-0.5, last + 0.5)
         axes.set_xticks(ticks, labels, fontsize="small")
-        axes.set_title(f"{name}: {values[-1]:,.5g}, best {best:,.5g}", loc="left", fontsize="small")
+        axes.set_title(f"{name}: {values[-1]:,.7g}, best {best:,.7g}", loc="left", fontsize="small")
     return figure

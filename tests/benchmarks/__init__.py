@@ -1,9 +1,20 @@
 """Benchmarks of the host."""
 
+import argparse
 import os
 import platform
 import resource
 from pathlib import Path
+
+
+def positive_count(text):
+    """The whole number, 1 or more, that an option of a benchmark gives.
+
+    Raises argparse.ArgumentTypeError for any other text.
+    """
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, not {text!r}")
+    return int(text)
 
 
 def resident(process="self"):

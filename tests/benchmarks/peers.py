@@ -23,7 +23,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from simulating import ask, begin, fleet_of
 
 import ternhost
-from benchmarks import machine
+from benchmarks import machine, positive_count
 from tern.fixed import ONE
 from ternhost.privacy import certify, mechanisms
 
@@ -228,9 +228,11 @@ def run(clients, devices, repeats, flower):
 def main():
     parser = argparse.ArgumentParser(description="Compare the host with other software.")
     parser.add_argument("--flower", metavar="PYTHON", help="in which Flower is installed")
-    parser.add_argument("--clients", type=int, default=1_000, help="of a round")
-    parser.add_argument("--devices", type=int, default=1_000_000, help="that report")
-    parser.add_argument("--repeats", type=int, default=5, help="of which the fastest counts")
+    parser.add_argument("--clients", type=positive_count, default=1_000, help="of a round")
+    parser.add_argument("--devices", type=positive_count, default=1_000_000, help="that report")
+    parser.add_argument(
+        "--repeats", type=positive_count, default=5, help="of which the fastest counts"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = vars(parser.parse_args())
     as_json = args.pop("json")

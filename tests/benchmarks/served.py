@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import brokers, cpu_seconds, machine, resident
+from benchmarks import brokers, cpu_seconds, machine, positive_count, resident
 from benchmarks.boards import Boards, key_of
 from ternhost.count.questions import round_body
 from ternhost.count.rounds import COMPLETE, Reports, RoundResult, StoredCohort, StoredRound, Tally
@@ -183,13 +183,23 @@ def main():
     parser = argparse.ArgumentParser(
         description="Measure a host that serves many devices; prints one JSON object."
     )
-    parser.add_argument("--devices", type=int, default=290_000)
-    parser.add_argument("--boards", type=int, default=290, help="with equally many devices each")
-    parser.add_argument("--rounds", type=int, default=3, help="all devices report in each")
+    parser.add_argument("--devices", type=positive_count, default=290_000)
     parser.add_argument(
-        "--stored", type=int, default=0, metavar="REPORTS", help="then fill the store, and go on"
+        "--boards", type=positive_count, default=290, help="with equally many devices each"
+    )
+    parser.add_argument(
+        "--rounds", type=positive_count, default=3, help="all devices report in each"
+    )
+    parser.add_argument(
+        "--stored",
+        type=positive_count,
+        default=0,
+        metavar="REPORTS",
+        help="then fill the store, and go on",
     )
     args = parser.parse_args()
+    if args.devices % args.boards:
+        parser.error("--devices must be a multiple of --boards")
     result = run(**vars(args), tell=lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(result, indent=1))
 

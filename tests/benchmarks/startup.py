@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from benchmarks import machine
+from benchmarks import machine, positive_count
 
 _PYTHON = "Python alone"
 _IMPORT_ALL = "import ternhost as t; [getattr(t, name) for name in t.__all__]"
@@ -50,7 +50,9 @@ def run(repeats):
 
 def main():
     parser = argparse.ArgumentParser(description="Measure how long programs take to start.")
-    parser.add_argument("--repeats", type=int, default=10, help="of which the fastest counts")
+    parser.add_argument(
+        "--repeats", type=positive_count, default=10, help="of which the fastest counts"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     result = run(args.repeats)
