@@ -78,4 +78,9 @@ if TYPE_CHECKING:
 elif MICROPYTHON:
     ptr8 = ptr16 = ptr32 = None  # known to the viper compiler
 else:
-    ptr8 = ptr16 = None
+
+    def ptr16(buffer):
+        """Return a buffer of bytes or of numbers as it is: its elements are those viper sees."""
+        return buffer
+
+    ptr8 = ptr16

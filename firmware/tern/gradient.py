@@ -32,7 +32,7 @@ d <= 128 and up to 65,536 records, more than a client has (its number of records
 from array import array
 
 from tern import compat
-from tern.compat import const, micropython, ptr16, ptr32
+from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.fill import erase
 from tern.sampler import sample
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
@@ -40,6 +40,14 @@ from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONE
 _ONE = const(16384)
 MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
 _MAX_RESIDUAL = const(2047)  # see the bounds above
+
+# The slots of a job, an array('i') with the parameters of add_record(). The first two get the sums
+# of dot().
+_MODEL = const(2)  # LINEAR, LOGISTIC or SVM
+_EXPONENT = const(3)
+_FEATURES = const(4)  # d
+_FINE = const(5)  # bits that products are finer than 2**-14
+_SLOTS = const(6)
 
 # The table of sigmoid_tail(): 2**14 / (1 + exp(i / 8)), rounded, for i = 0 .. 80, two bytes each.
 # From t = 10 on, the tail counts as 0.
@@ -57,17 +65,19 @@ _SIGMOID = (
 )
 
 
-def sigmoid_tail(t):
+@micropython.viper
+def sigmoid_tail(t: int) -> int:
     """Return 1 / (1 + exp(t)) for t >= 0, both in units of 2**-14, from a table.
 
     The table has an entry for every 1/8, between which it is interpolated.
     """
     if t >= _TAIL:
         return 0
+    table = ptr8(_SIGMOID)
     # 1/8 is 2**11 units; an entry has two bytes, so its offset is (t >> 11) * 2.
-    at = t >> 10 & ~1
-    value = _SIGMOID[at] | _SIGMOID[at + 1] << 8
-    decrease = value - (_SIGMOID[at + 2] | _SIGMOID[at + 3] << 8)
+    at = (t >> 11) << 1
+    value = table[at] | table[at + 1] << 8
+    decrease = value - (table[at + 2] | table[at + 3] << 8)
     # The fraction of the interval is (t & 2047) / 2048; 1024 rounds to nearest.
     return value - (decrease * (t & 2047) + 1024 >> 11)
 
@@ -114,6 +124,56 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fin
         x = ((row[start + j] + 32768) & 65535) - 32768
         totals[j] = totals[j] + (whole * x << fine) + ((part * x + half) >> shift)
         j += 1
+
+
+def residual(job, label):
+    """Return the residual of a record, in units of 2**-14, for the sums that dot() left in job[:2].
+
+    label: of the record, an int16.
+    """
+    # z = w.x = (256 high + (job[1] & 255)) * 2**exponent, in units of 2**-14. Without the last 8
+    # bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
+    low = job[1]
+    high = job[0] + (low >> 8)
+    shift = -8 - job[_EXPONENT]
+
+    model = job[_MODEL]
+    if model == SVM:
+        # The residual is -y where y z < 1, else 0. z is rounded down, which is exact for z < 1. For
+        # z > -1 the bits that were shifted out matter where z is -1 without them.
+        score = high >> shift
+        if label > 0:
+            return -_ONE if score < _ONE else 0
+        rest = high & (1 << shift) - 1 | low & 255
+        return _ONE if score > -_ONE or (score == -_ONE and rest) else 0
+
+    score = high + (1 << shift - 1) >> shift  # rounded to nearest
+    if model == LINEAR:
+        # The residual is z - y, limited so that its products fit.
+        limit = _MAX_RESIDUAL >> job[_FINE] << 14
+        return max(-limit, min(limit, score - label))
+
+    # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the sigmoid of a
+    # negative margin is 1 less that of the positive one.
+    if label > 0:
+        return -sigmoid_tail(score) if score >= 0 else sigmoid_tail(-score) - _ONE
+    return sigmoid_tail(-score) if score <= 0 else _ONE - sigmoid_tail(score)
+
+
+@micropython.viper
+def add_record(row, params, totals, parameters):
+    """Add the gradient of a record to the totals: its residual times its features.
+
+    row: array('h') with d features and the label. params: array('h') of d mantissas. parameters:
+    the job, whose slots are described at _MODEL.
+    """
+    job = ptr32(parameters)
+    d = job[_FEATURES]
+    dot(row, 0, params, parameters, d)
+    label = ((ptr16(row)[d] + 32768) & 65535) - 32768
+    factor = int(residual(parameters, label))
+    if factor:
+        accumulate(row, 0, factor, totals, d, job[_FINE])
 
 
 @micropython.viper
@@ -206,7 +266,9 @@ class Gradient:
             raise ValueError("d must be 1..128")
         self.d = d
         self.values = classes * d
-        self._sums = array("i", (0, 0))
+        self._params = None
+        self._job = array("i", bytes(4 * _SLOTS))
+        self._job[_FEATURES] = d
         self.totals = array("i", bytes(4 * self.values))
         self._carried = array("i", bytes(4 * self.values)) if many else None
         self.reset()
@@ -214,15 +276,15 @@ class Gradient:
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0 .. 12).
 
-        Up to 10 of these bits make the sums finer (`_fine`); the rest is shifted at the end
-        (`_up`).
+        Up to 10 of these bits make the sums finer (job[_FINE]); the rest is shifted at the
+        end (`_up`).
         """
         self.count = 0
         self._full = MAX_BATCH  # the number of records at which the totals are to be carried
         fine = range_
         if fine > MAX_FINE:
             fine = MAX_FINE
-        self._fine = fine
+        self._job[_FINE] = fine
         self._up = range_ - fine
         erase(self.totals, 4 * self.values)
         if self._carried:
@@ -239,60 +301,46 @@ class Gradient:
         carry(self.totals, self._carried, self.values)
         self._full += MAX_BATCH
 
-    def add(self, model, params, exponent, row, start=0):
-        """Add the gradient of a record: its residual times its features.
+    def use(self, model, params, exponent):
+        """Take the model whose gradient add_row() adds up. Raises ValueError.
 
         model: LINEAR, LOGISTIC or SVM. params: array('h') of d mantissas; exponent: -30 .. -12, by
-        which a mantissa m stands for m 2**exponent. row: array('h') with the d features from index
-        `start` on, then the label. Raises ValueError, before anything is added, for values out of
-        bounds or too many records.
+        which a mantissa m stands for m 2**exponent.
         """
-        d = self.d
         if not LINEAR <= model <= SVM:
             raise ValueError("unknown model")
         if not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
             raise ValueError("exponent must be -30..-12")
-        if len(params) != d or start < 0 or len(row) - start <= d:
+        if len(params) != self.d:
             raise ValueError("lengths do not fit d")
+        self._params = params
+        job = self._job
+        job[_MODEL] = model
+        job[_EXPONENT] = exponent
+
+    def add_row(self, row):
+        """Add the gradient of a record to that of the batch. Raises ValueError for too many.
+
+        row: array('h') with the d features, then the label.
+        """
         if self.count >= self._full:
             self._carry()
-
-        sums = self._sums
-        dot(row, start, params, sums, d)
-        # z = w.x = (256 high + (sums[1] & 255)) * 2**exponent, in units of 2**-14. Without the last
-        # 8 bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
-        high = sums[0] + (sums[1] >> 8)
-
-        shift = -8 - exponent
-        label = row[start + d]
-
-        if model == SVM:
-            # The residual is -y where y z < 1, else 0. z is rounded down, which is exact for z < 1.
-            # For z > -1 the bits that were shifted out matter where z is -1 without them.
-            score = high >> shift
-            if label > 0:
-                residual = -_ONE if score < _ONE else 0
-            else:
-                rest = high & (1 << shift) - 1 | sums[1] & 255
-                residual = _ONE if score > -_ONE or (score == -_ONE and rest) else 0
-        else:
-            score = high + (1 << shift - 1) >> shift  # rounded to nearest
-            if model == LINEAR:
-                # The residual is z - y, limited so that its products fit.
-                limit = _MAX_RESIDUAL >> self._fine << 14
-                residual = max(-limit, min(limit, score - label))
-            else:
-                # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the
-                # sigmoid of a negative margin is 1 less that of the positive one.
-                margin = score if label > 0 else -score
-                residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
-                if label > 0:
-                    residual = -residual
-
-        # The gradient of a record is its residual times its features.
-        if residual:
-            accumulate(row, start, residual, self.totals, d, self._fine)
+        add_record(row, self._params, self.totals, self._job)
         self.count += 1
+
+    def put(self, row):
+        """Add the gradient of a record as add_row() does, but neither count nor carry it."""
+        add_record(row, self._params, self.totals, self._job)
+
+    def add(self, model, params, exponent, row):
+        """Add the gradient of a record: use() the model, and add_row() the record.
+
+        Raises ValueError, before anything is added, for values out of bounds or too many records.
+        """
+        if len(row) <= self.d:
+            raise ValueError("lengths do not fit d")
+        self.use(model, params, exponent)
+        self.add_row(row)
 
     def finish(self, out):
         """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14).
@@ -365,16 +413,18 @@ class Answerer:
         request = self._request
         if self._gradient is None or self._gradient.d != request.d:
             self.room(request.d)
-        self._gradient.reset(request.range)
+        gradient = self._gradient
+        gradient.reset(request.range)
+        gradient.use(request.model, request.parameters, request.exponent)
         count = client.records
         self._batch = batch = batch_size(request.batch, count)
         return turn(request.round, batch, count)
 
     def _add(self, client, records, index):
         """Read a record of `client` and add its gradient; beyond the last it begins anew."""
-        request = self._request
-        records.read(client.start + index % client.records, self._row)
-        self._gradient.add(request.model, request.parameters, request.exponent, self._row)
+        row = self._row
+        records.read(client.start + index % client.records, row)
+        self._gradient.add_row(row)
 
 
 def by_steps(answerer, client, records, _):

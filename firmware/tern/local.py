@@ -139,6 +139,7 @@ class LocalTrainer:
         if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(params) != weights:
             raise ValueError("parameters or exponent do not fit")
         begin(params, self._start, self._params, self._fine, weights)
+        gradient.use(model, self._params, exponent)
         # A gradient in units of 2**-14 becomes one of 2**(exponent - 8), times 2**-rate:
         # -14 - (exponent - 8) - rate.
         shift = -6 - exponent - rate
@@ -148,7 +149,7 @@ class LocalTrainer:
                 gradient.reset()
                 while index < count and gradient.count < batch_records:
                     read(index, self._row)
-                    gradient.add(model, self._params, exponent, self._row)
+                    gradient.add_row(self._row)
                     index += 1
                     yield
                 gradient.finish(self._mean)

@@ -201,7 +201,7 @@ class Model(Received):
         # dot() takes features and parameters the other way round, which changes no sum.
         dot(self._image, AT + label * d, row, sums, d)
         # w.x = (256 sums[0] + sums[1]) 2**exponent, without the last 8 bits, shifted right by d,
-        # rounded to nearest; see Gradient.add().
+        # rounded to nearest; see gradient.residual().
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 

@@ -15,6 +15,7 @@ from tern.inference import Classifier
 from tern.wire import MAX_EXPONENT
 
 _ONE = const(16384)
+_FINE = const(5)  # the slot of a gradient's job with the bits that products are finer than 2**-14
 
 
 class Batch(Gradient):
@@ -33,25 +34,33 @@ class Batch(Gradient):
         totals = memoryview(self.totals)
         self._rows = [totals[i : i + d] for i in range(0, self.values, d)]
 
-    def add(self, _, params, exponent, row):  # type: ignore[override]
+    def use(self, _, params, exponent):
+        """Take the weights whose gradient add_row() adds up.
+
+        _: the model, which Gradient.use() needs. params: array('h') of classes x d mantissas, each
+        of which stands for m 2**exponent; exponent: -30 .. -12.
+        """
+        self._classifier.use(params, exponent)
+
+    def add_row(self, row):
         """Add the gradient of a record: d features in `row` (array('h')), then its class's number.
 
-        _: the model, which Gradient.add() needs. params: array('h') of classes x d mantissas, each
-        of which stands for m 2**exponent; exponent: -30 .. -12. Raises ValueError without a label,
-        and for too many records.
+        Raises ValueError for too many records.
         """
-        d = self.d
-        if len(row) <= d:
-            raise ValueError("no label")
         if self.count >= self._full:
             self._carry()
+        self.put(row)
+        self.count += 1
+
+    def put(self, row):
+        """Add the gradient of a record as add_row() does, but neither count nor carry it."""
+        d = self.d
         probabilities = self._probabilities
-        self._classifier.use(params, exponent)
         self._classifier.probabilities(row, probabilities)
+        fine = self._job[_FINE]
         for i in range(self.classes):
             residual = probabilities[i] - (_ONE if row[d] == i else 0)
-            accumulate(row, 0, residual, self._rows[i], d, self._fine)
-        self.count += 1
+            accumulate(row, 0, residual, self._rows[i], d, fine)
 
 
 class Answerer(Gradients):

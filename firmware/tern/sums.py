@@ -14,9 +14,8 @@ from array import array
 from struct import calcsize, unpack_from
 
 from tern import wire
-from tern.compat import const, micropython, ptr32
+from tern.compat import const, micropython, ptr16, ptr32
 from tern.coordinates import gather
-from tern.entropy import EntropyError
 from tern.fill import erase
 from tern.fixed import EXP_BITS, ONE, bin_of, exp_lower
 from tern.frames import FrameError
@@ -37,7 +36,7 @@ _MOST_TOTAL = const(1 << 29)  # to which the totals of a unit are limited
 # totals are limited after each record.
 _UNHELD = const(8)
 
-# The slots of a state, an array('i') of 14, in which the leaves hand over numbers of a vector. Those
+# The slots of a state, an array('i') of 16, in which the leaves hand over numbers of a vector. Those
 # that measure() sets; the letters are those of arithmetic.md (Clipping):
 _SHIFT = const(0)  # s: values are divided by 2**s to have 14 bits; may be negative
 _SIZE = const(1)  # the sum of the shifted absolute values; 0 for a vector of zeros
@@ -55,6 +54,9 @@ _PLAIN_DOWN = const(10)
 _UP = const(11)  # as far as R can be shifted up without exceeding 29 bits
 _SHIFTED_RADIUS = const(12)  # R 2**_UP
 _LIMIT = const(13)  # what scale() returns at most: R, or its square with norm 2
+_KEPT = const(14)  # what a unit adds to the tally
+_CLIPPED = const(15)  # what it adds if it was clipped
+_SLOTS = const(16)
 
 
 class Sum:
@@ -213,23 +215,22 @@ def measure(totals: ptr32, n: int, state: ptr32):
 
     The l2 norm of the shifted vector is at most 2**7 state[_ROOT] / 2**h.
     """
-    # The largest absolute value.
-    largest = 0
+    # All bits of the absolute values: as many as the largest one has.
+    bits = 0
     index = 0
     while index < n:
         value = totals[index]
         if value < 0:
             value = 0 - value
-        if value > largest:
-            largest = value
+        bits |= value
         index += 1
 
-    # The shift that gives it 14 bits: down by `shift` or up by `up`, of which one is 0.
+    # The shift that gives the largest 14 bits: down by `shift` or up by `up`, of which one is 0.
     shift = 0
     up = 0
-    while largest >> shift > 16383:
+    while bits >> shift > 16383:
         shift += 1
-    while largest and largest << up < 8192:
+    while bits and bits << up < 8192:
         up += 1
 
     # Squares have up to 28 bits. Their high and low 14 bits are added apart, so that a sum of 1024
@@ -345,6 +346,7 @@ def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
     factor = state[_FACTOR]
     down = state[_DOWN]
     half = state[_HALF]
+    norm = state[_NORM]
 
     total = 0
     index = 0
@@ -357,7 +359,7 @@ def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
         vector[index] = value
         if value < 0:
             value = 0 - value
-        if state[_NORM] == 2:
+        if norm == 2:
             value *= value
         total += value
         index += 1
@@ -376,7 +378,7 @@ def add(sums: ptr32, n: int, vector: ptr32):
 class _Gradients:
     """Adds up the gradients of a unit's records in `totals`.
 
-    A source of vectors, as _Features is: put a record into `row`, and call add().
+    A source of vectors, as _Features is: put a record into `row`, and call add(row).
     """
 
     def __init__(self, request, _):
@@ -388,23 +390,22 @@ class _Gradients:
             from tern.softmax import Batch as gradient  # type: ignore[assignment]
         self._gradient = gradient(request.d, request.classes)
         self.totals = self._gradient.totals
+        # add(row) adds the gradient of a record to `totals`. A Gradient that counts refuses a 33rd
+        # record, whose total might overflow; here hold() prevents that.
+        self.add = self._gradient.put
 
     def begin(self):
-        """Begin a report: take the range, by which gradients are scaled up, from the request."""
-        self._gradient.reset(self._request.range)
-
-    def add(self):
-        """Add the gradient of the record in `row` to `totals`."""
+        """Begin a report: take the range, by which gradients are scaled up, and the model."""
         request = self._request
-        self._gradient.add(request.model, request.parameters, request.exponent, self.row)
-        # A Gradient refuses a 33rd record, whose total might overflow; here hold() prevents that.
-        self._gradient.count = 0
+        gradient = self._gradient
+        gradient.reset(request.range)
+        gradient.use(request.model, request.parameters, request.exponent)
 
 
 class _Features:
     """Adds up the requested features of a unit's records, or counts their categories, in `totals`.
 
-    A source of vectors, as _Gradients is: put a record into `row`, and call add().
+    A source of vectors, as _Gradients is: put a record into `row`, and call add(row).
     """
 
     def __init__(self, request, n):
@@ -418,10 +419,10 @@ class _Features:
         """Begin a report: find the indices of the features that the request asks for."""
         self._places = array("H", [j for j in range(self._request.d) if self._request.asked[j]])
 
-    def add(self):
-        """Add the record in `row` to `totals`."""
+    def add(self, row):
+        """Add a record to `totals`."""
         n = len(self._places)
-        gather(self.row, self._places, n, self._asked)
+        gather(row, self._places, n, self._asked)
         request = self._request
         if request.model == wire.VALUES:
             accumulate(self._asked, 0, ONE, self.totals, n, request.range)
@@ -508,6 +509,10 @@ class Answerer:
         erase(self._sums, 4 * width + 4)
         source = self._source
         row = source.row
+        totals = source.totals
+        # MicroPython would look for these methods at each call.
+        add = source.add
+        end = self._end
         unit = self._sum.unit
         start = client.start
         count = client.records
@@ -520,6 +525,8 @@ class Answerer:
             count = records.count
             start = max(0, count - (self.bound or count))
             count -= start
+        else:
+            read = records.read
 
         current_unit = -1
         records_in_unit = 0
@@ -529,25 +536,25 @@ class Answerer:
                     break
                 place = take(start + place, row)
             else:
-                records.read(start + place, row)
+                read(start + place, row)
             unit_of_record = place // unit if unit else 0
             # The record could not be read; or it is of a unit that was already added, as may happen
             # when the program adds or removes records meanwhile. A unit counts only once.
             if place < 0 or unit_of_record < current_unit:
                 continue
             if unit_of_record > current_unit and records_in_unit:
-                self._end(width)
+                end(width)
                 records_in_unit = 0
             if not records_in_unit:
-                erase(source.totals, 4 * width)
+                erase(totals, 4 * width)
             current_unit = unit_of_record
-            source.add()
+            add(row)
             records_in_unit += 1
             if records_in_unit >= _UNHELD:
-                hold(source.totals, width, _MOST_TOTAL)
+                hold(totals, width, _MOST_TOTAL)
             yield
         if records_in_unit:
-            self._end(width)
+            end(width)
 
     def _room(self, n):
         """Allocate what vectors of n values need, unless the last request was of the same kind."""
@@ -561,7 +568,7 @@ class Answerer:
             self._sums = array("i", bytes(4 * n + 4))
             self.result = array("h", range(n + 1))
             self._totals = self._source.totals
-            self._state = array("i", bytes(4 * 14))  # 14 slots: see _SHIFT
+            self._state = array("i", bytes(4 * _SLOTS))  # see _SHIFT
             self._of = question
         card = self._sum
         state = self._state
@@ -571,6 +578,8 @@ class Answerer:
         state[_UP] = card.up
         state[_SHIFTED_RADIUS] = card.radius << card.up
         state[_LIMIT] = card.radius**card.norm
+        state[_KEPT] = card.kept
+        state[_CLIPPED] = card.clipped
         self._source.begin()
 
     @micropython.viper
@@ -581,9 +590,9 @@ class Answerer:
         """
         # A viper function, since MicroPython would search the heap for room for the variables of
         # another one.
-        card = self._sum
         totals = self._totals
         vector = self._vector
+        vectors = self._sums
         parameters = self._state
         state = ptr32(parameters)
         measure(totals, n, parameters)
@@ -601,34 +610,48 @@ class Answerer:
             # Now it cannot be too long any more; privacy depends on it, so it is checked all the
             # same.
             if total <= state[_LIMIT]:
-                add(self._sums, n, vector)
+                add(vectors, n, vector)
         # The last sum is the tally of clipped and other units.
-        tally = int(card.kept)
+        tally = state[_KEPT]
         if is_clipped:
-            tally = int(card.clipped)
-        sums = ptr32(self._sums)
+            tally = state[_CLIPPED]
+        sums = ptr32(vectors)
         at = int(n)
         sums[at] = sums[at] + tally
 
-    def draw(self, card, stream, places, out, k):
+    @micropython.viper
+    def draw(self, card, stream, places, out, k: int):
         """Draw the symbols of k sums into out[:k]: add noise, then make them coarser, then clamp.
 
         places: indices of the sums to report. stream: the entropy Stream. With the noise Z, the
         symbol of a sum S is 2**(b - 1) + round((S + Z) / 2**q), clamped to 0 .. 2**b - 1. Raises
         EntropyError, after which no symbol counts.
         """
-        card = card.body
-        job = card.job
-        sums = self._sums
-        half = 1 << card.coarse >> 1  # half of an output's step; 0 if q is 0
+        # A viper function, for the same reason as _end().
+        body = card.body
+        job = body.job
+        coarse = int(body.coarse)
+        middle = int(body.symbols) >> 1
+        half = 1 << coarse >> 1  # half of an output's step; 0 if q is 0
+        sums = ptr32(self._sums)
+        chosen = ptr16(places)
+        symbols = ptr16(out)
+        complete = False
         try:
-            for i in range(k):
-                noisy_sum = draw_noise(stream, job)
-                noisy_sum = (sums[places[i]] + noisy_sum + half >> card.coarse) + (
-                    card.symbols >> 1
-                )
-                out[i] = max(0, min(noisy_sum, card.symbols - 1))
-        except EntropyError:
-            for i in range(k):
-                out[i] = 0
-            raise
+            index = 0
+            while index < k:
+                value = sums[chosen[index]] + int(draw_noise(stream, job))
+                value = (value + half >> coarse) + middle
+                if value < 0:
+                    value = 0
+                elif value >= middle << 1:
+                    value = (middle << 1) - 1
+                symbols[index] = value
+                index += 1
+            complete = True
+        finally:
+            if not complete:
+                index = k
+                while index:
+                    index -= 1
+                    symbols[index] = 0
