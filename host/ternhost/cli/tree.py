@@ -64,9 +64,10 @@ def build_parser(words: Sequence[str] | None = None) -> Parser:
     """Build the parser of `tern`.
 
     words: the words of a command line, which say which commands the parser needs; None for all. If
-    they name no command, such as for `tern --help`, the parser only lists the commands. One whose
-    package or module is missing is listed with a text that says so. Raises UsageError if the words
-    name a command whose package is missing.
+    they are only options, such as for `tern --help`, the parser only lists the commands. If they
+    begin with an unknown word, the parser has all commands, so that its error can name a verb with
+    its command. A command whose package or module is missing is listed with a text that says so.
+    Raises UsageError if the words name a command whose package is missing.
     """
     parser = Parser(
         prog="tern",
@@ -90,7 +91,7 @@ def build_parser(words: Sequence[str] | None = None) -> Parser:
         _add_named(subparsers, words)
         return parser
 
-    only_listed = words is not None and not any(word in COMMANDS for word in words)
+    only_listed = words is not None and all(word.startswith("-") for word in words)
     for name in COMMANDS:
         command = _command(name)
         if only_listed and isinstance(command, ListedCommand | CommandGroup):
