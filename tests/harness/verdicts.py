@@ -373,7 +373,8 @@ def draws(decoded):
     if decoded.shape == card.SUM:
         answerer = sums.Answerer(None)
         answerer._sums = array("i", xs)
-        answerer.draw(decoded, Keyed(KEY, b"draws"), range(len(xs)), out, len(xs))
+        all_of_them = array("h", range(len(xs)))
+        answerer.draw(decoded, Keyed(KEY, b"draws"), all_of_them, out, len(xs))
     elif decoded.shape == card.PROJECTION:
         request = frames.Round()
         request.values = min(len(xs), decoded.body.size)

@@ -11,6 +11,7 @@ from spec.cards import sum_card
 from streams import Replay
 
 from tern import card as cards
+from tern import noise as firmware_noise
 from tern import sums as firmware
 from tern import wire
 from tern.entropy import POSITION
@@ -163,7 +164,7 @@ def test_noise_equals_that_of_the_firmware_draw_for_draw(norm, noise):
     # The device's code keeps the position in its bytes, and their end, in job[0] and job[1].
     for i, row in enumerate(data):
         job[0], job[1] = 0, 3000
-        assert drawn[i] == firmware.noise(row.tobytes(), job)
+        assert drawn[i] == firmware_noise.noise(row.tobytes(), job)
         assert lanes._position[i] == job[0]
 
 

@@ -4,6 +4,7 @@ FEATURES = {"sockets": "the port has no sockets"}
 
 _BY_REASON = {
     "the port has no littlefs": (
+        "test_between_reports.py::test_power_cut_at_every_write_between_two_reports",
         "test_ledger.py::test_power_cut_at_every_write_of_littlefs",
         "test_model.py::test_power_cut_at_every_write_of_the_model",
         "test_recorder.py::test_power_cut_at_every_write_of_littlefs",
@@ -21,6 +22,8 @@ _BY_REASON = {
     "viper functions allocate nothing, but do as bytecode": (
         "test_client.py::test_a_report_leaves_little_garbage",
         "test_features.py::test_no_call_allocates",
+        "test_gradient.py::test_add_and_finish_allocate_nothing",
+        "test_local.py::test_steps_and_the_report_allocate_nothing",
         "test_sampler.py::test_sampling_does_not_allocate",
     ),
     "the port's heap grows": ("test_heap.py::test_the_loop_at_100_dimensions_fits_32_kib",),
