@@ -118,13 +118,13 @@ def test_after_a_library_that_crashes_the_program_before_is_back(flash):
     """The library that is installed here crashes the board when it is checked. After the next start
     of the board, the library from before is back, whole, and no copies are left over.
     """
-    wrong = "ptr32(3)[0] = nothing = 0"  # a store at an address that is not aligned
+    wrong = "ptr32(3)[0] = high = 0"  # a store at an address that is not aligned
     with (
         catalogue.boot("rv32", flash) as board,
         Repl(board.url) as repl,
         pytest.raises(MiscompiledError, match=r"computes no gradient \(crash: "),
     ):
-        install_altered(repl, "gradient", right="nothing = 0", wrong=wrong)
+        install_altered(repl, "gradient", right="high = 0", wrong=wrong)
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
         _, changes = deploy.plan(repl)
         assert not changes, "it is whole"
