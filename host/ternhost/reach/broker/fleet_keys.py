@@ -24,29 +24,28 @@ def send_fleet_key(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> list[B
     waiting = []
     for board in boards:
         lacks_key = board.key.lacks(fleet.key.epoch)
-        if not board.connected or not lacks_key or not _knows_key_of(fleet, board):
+        client_key = _first_key(fleet, board)
+        if not board.connected or not lacks_key or not client_key:
             continue
-        if _send(fleet, board):
+        if _send(fleet, board, client_key):
             board.key.sent = True
         else:
             waiting.append(board)
     return waiting
 
 
-def _knows_key_of(fleet: FleetState, board: BoardOnBroker) -> bool:
-    """Return whether the host has the key of the board's first client."""
-    return bool(fleet.aggregator.key(board.clients.start))
+def _first_key(fleet: FleetState, board: BoardOnBroker) -> bytes | None:
+    """Return the key of the board's first client; None if the host does not have it."""
+    return fleet.aggregator.key(board.clients.start)
 
 
-def _send(fleet: FleetState, board: BoardOnBroker) -> bool:
+def _send(fleet: FleetState, board: BoardOnBroker, client_key: bytes) -> bool:
     """Send a board the key of the fleet, encrypted with the key of the board's first client.
 
-    Return whether it was sent. The host must have the key of that client.
+    Return whether it was sent.
     """
-    first = board.clients.start
-    client_key = fleet.aggregator.key(first)
-    assert client_key
-    return fleet.link.ask(board.name, fleet.key.frame(first, client_key))
+    frame = fleet.key.frame(board.clients.start, client_key)
+    return fleet.link.ask(board.name, frame)
 
 
 def warn_of_later_keys(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> None:
@@ -85,8 +84,11 @@ async def renew_hellos(fleet: FleetState, stopped: Callable[[], bool]) -> None:
         if not is_old or may_sleep:
             continue
         keeps_its_key = board.key.epoch >= fleet.key.epoch
-        can_be_sent_it = keeps_its_key and _knows_key_of(fleet, board)
-        if board.key.sent or (can_be_sent_it and _send(fleet, board)):
+        client_key = _first_key(fleet, board)
+        is_asked = board.key.sent
+        if not is_asked and keeps_its_key and client_key:
+            is_asked = _send(fleet, board, client_key)
+        if is_asked:
             awaited.add(board.name)
 
     end = time.monotonic() + _HELLO_TIMEOUT

@@ -382,4 +382,5 @@ class RoundRequests:
         board.round.unanswered = board.round.given_up
         board.round.given_up = set()
         if not self.announced:
-            board.round.queue.extend(sorted(board.round.unanswered, reverse=True))
+            # Behind those that wait already: the next one to be asked is the last in the list.
+            board.round.queue[:0] = sorted(board.round.unanswered, reverse=True)
