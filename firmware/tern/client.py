@@ -75,7 +75,8 @@ class Client:
     def settle(self):
         """Collect garbage and fill the holes of the heap, if the last answer was a report.
 
-        It takes 11 ms on a Pico, and is to be called until it was one, then now and then.
+        It takes 11 ms on a Pico. Call it after each answer until one was a report, and later between
+        answers, so that it delays none.
         MicroPython looks for memory from the first free block on. Holes of one block make it search
         all of the heap for larger pieces: filling them saves 1 ms for each report.
         """
