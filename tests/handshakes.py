@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ternhost.reach.broker.mosquitto import free_port, listens
 from ternhost.reach.certificates import write_certificates
 from terntools.boards.repl import Repl
 from terntools.emulators import qemu
 
-PORT = 4499
+BOARDS = ("rv32", "xtensa")  # emulators that count instructions
+PORT = free_port()
 KEY = "00112233445566778899aabbccddeeff"
 CERTIFICATE = ("-cert", "broker.pem", "-key", "broker.key")
 SHARED_KEY = ("-nocert", "-psk", KEY, "-psk_identity", "00000007", "-cipher", "ALL:PSK")
@@ -79,7 +81,7 @@ def handshake():
 @contextmanager
 def server(directory: Path, options: tuple[str, ...]) -> Iterator[None]:
     """Run OpenSSL's server in the folder with the certificates."""
-    command = ["openssl", "s_server", "-accept", str(PORT), "-tls1_2", "-quiet", *options]
+    command = ["openssl", "s_server", "-accept", f"127.0.0.1:{PORT}", "-tls1_2", "-quiet", *options]
     process = subprocess.Popen(
         command,
         cwd=directory,
@@ -88,7 +90,10 @@ def server(directory: Path, options: tuple[str, ...]) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        time.sleep(1)
+        while not listens("127.0.0.1", PORT):
+            if process.poll() is not None:
+                raise SystemExit("openssl s_server does not start")
+            time.sleep(0.05)
         yield
     finally:
         process.kill()
@@ -137,8 +142,12 @@ def print_instructions(directory: Path, board: str, objects: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("boards", nargs="*", choices=("rv32", "xtensa"), metavar="board")
+    help_of_boards = f"count instructions on it, too: {' or '.join(BOARDS)}"
+    parser.add_argument("boards", nargs="*", metavar="BOARD", help=help_of_boards)
     args = parser.parse_args()
+    for board in args.boards:
+        if board not in BOARDS:
+            parser.error(f"a board is {' or '.join(BOARDS)}, not {board}")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         write_certificates(directory, ["localhost"])

@@ -5,7 +5,6 @@ as little of the machine as possible, which the host and the broker need.
 """
 
 import hashlib
-import multiprocessing
 import socket
 import struct
 from collections import deque
@@ -16,11 +15,11 @@ from framing import hello
 from harness.raw_client import field, length
 from spec import answers
 
+from benchmarks.child import Child
 from tern import card as cards
 from tern import frames, wire
 from tern.links import mqtt
 from ternhost.count.questions import decode_body, round_start
-from ternhost.errors import DeviceError
 
 PREFIX = "tern"
 BUDGET = 2**32 - 1  # micro-epsilon that each device has left
@@ -39,31 +38,16 @@ def key_of(device):
     return hashlib.sha256(b"board %d" % device).digest()
 
 
-class Boards:
+class Boards(Child):
     """A process with `devices` devices on `boards` boards, equally many on each.
 
-    A context manager: the boards have said HELLO once it is entered. port: of the broker, without
+    The boards have said HELLO once the context manager is entered. port: of the broker, without
     TLS, where the board of device 1 may write to all topics. epoch: of the fleet key in the store.
     """
 
     def __init__(self, devices, boards, port, epoch):
-        context = multiprocessing.get_context("spawn")
-        self._pipe, child = context.Pipe()
-        arguments = (devices, boards, port, epoch, child)
-        self._process = context.Process(target=_answer_rounds, args=arguments, daemon=True)
-        self._process.start()
-        child.close()
-
-    def __enter__(self):
-        try:
-            self._pipe.recv()
-        except EOFError:
-            raise DeviceError("no board connected", hint="see the messages above") from None
-        return self
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.join()
+        arguments = (devices, boards, port, epoch)
+        super().__init__(_answer_rounds, arguments, failure="no board connected")
 
 
 def _answer_rounds(devices, boards, port, epoch, pipe):

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import multiprocessing
 import resource
 import socket
 import struct
@@ -30,6 +29,7 @@ from harness.raw_client import field, length
 from spec import answers
 
 from benchmarks import brokers, resident
+from benchmarks.child import Child
 from benchmarks.ingest_load import REPEATED, K, Load, key_of, question
 from tern import frames, wire
 from tern.links import mqtt
@@ -121,36 +121,21 @@ def _wrong(store, load, number):
 # The load, in a process of its own
 
 
-class _Loader:
-    """The process that publishes.
+class _Loader(Child):
+    """The process that publishes. All messages are made once the context manager is entered.
 
     `start` makes it publish everything once; `taken` lets it go on.
     """
 
     def __init__(self, load):
-        context = multiprocessing.get_context("spawn")
-        self._pipe, child = context.Pipe()
-        self._process = context.Process(target=_publish, args=(load, child), daemon=True)
-        self._process.start()
-        child.close()
+        super().__init__(_publish, (load,), failure="the load could not be made")
 
     def start(self):
-        self._pipe.send(-1)
+        self.pipe.send(-1)
 
     def taken(self, messages):
         """Report the number of messages that the host has taken since `start`."""
-        self._pipe.send(messages)
-
-    def __enter__(self):
-        try:
-            self._pipe.recv()  # all messages are made
-        except EOFError:
-            raise DeviceError("the load could not be made", hint="see the messages above") from None
-        return self
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.join()
+        self.pipe.send(messages)
 
 
 def _publish(load, pipe):
