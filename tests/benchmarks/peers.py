@@ -49,13 +49,13 @@ def least_times(repeats, *functions):
 
 
 def row(what, tern, peer, peer_name, **more):
-    """A result: the CPU times of tern and of a peer, in seconds, and the first divided by the second."""
+    """A result: the CPU times of tern and of a peer, in seconds, and the second divided by the first."""
     return {
         "what": what,
         "peer": peer_name,
         "tern_cpu_seconds": float(f"{tern:.3g}"),
         "peer_cpu_seconds": float(f"{peer:.3g}"),
-        "times": float(f"{tern / peer:.3g}"),
+        "times": float(f"{peer / tern:.3g}"),
         **more,
     }
 
@@ -246,7 +246,7 @@ def main():
         print(
             f"  tern {each['tern_cpu_seconds']:g} s, {each['peer']}: {each['peer_cpu_seconds']:g} s"
         )
-        print(f"  tern takes {each['times']:g} times as long")
+        print(f"  it takes {each['times']:g} times as long as tern")
 
 
 if __name__ == "__main__":
