@@ -50,7 +50,7 @@ class _NoticeLink(MqttLink):
 
     async def arrived(self) -> None:
         """Wait until the broker has acknowledged everything."""
-        await self.client.queue.wait_empty()
+        await self.client.everything_acknowledged()
 
 
 class Notices:

@@ -59,6 +59,10 @@ class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
         """How many published messages the broker has not acknowledged; MQTT allows 65,535."""
         return self._unacknowledged.count
 
+    async def everything_acknowledged(self) -> None:
+        """Wait until the broker has acknowledged every published message."""
+        await self._unacknowledged.wait_empty()
+
     def forget_unacknowledged(self) -> None:
         """Forget the messages that the broker has not acknowledged, so that none is sent again.
 
