@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tern
-from terntools.boards import deploy, mpy
+from terntools.boards import mpy, repl, software
 from terntools.emulators.micropython import MICROPYTHON_VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def boards_bom():
     """The SBOM of the files that `tern board deploy` puts on each kind of board, without options."""
     compiler, _, version = mpy.COMPILER.partition("==")
     micropython = [
-        Property(name="tern:needed", value=f"{deploy._MIN_MICROPYTHON} or later"),
+        Property(name="tern:needed", value=f"{repl.OLDEST_MICROPYTHON} or later"),
         Property(name="tern:tested", value=MICROPYTHON_VERSION),
     ]
     parts = [
@@ -118,7 +118,7 @@ def boards_bom():
     for name, board in mpy.BOARDS.items():
         files = [
             _part(path, ComponentType.FILE, f"{name}:{path}", hashes=[_sha256(data)])
-            for path, data in deploy.library_files(board).items()
+            for path, data in software.library_files(board).items()
         ]
         about = [Property(name="tern:processor", value=board.processor)]
         parts.append(_part(name, ComponentType.FIRMWARE, components=files, properties=about))

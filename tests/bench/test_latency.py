@@ -15,7 +15,7 @@ from ternbench.time_left import TimedSteps
 from ternhost.cli import main
 from ternhost.errors import OK, UsageError
 from ternhost.terminal import Progress
-from terntools.boards import deploy
+from terntools.boards import starting
 from terntools.boards.repl import ExecutionError
 from terntools.emulators import catalogue
 
@@ -119,10 +119,10 @@ def test_a_board_at_a_port_runs_its_own_program_again_after_a_bench(name):
         spec = f"port:{board.url}"
         with subjects.subject(spec) as on:
             on.install({})
-        assert deploy.wait_for_hello(board.url).clients == 0
+        assert starting.wait_for_hello(board.url).clients == 0
         with pytest.raises(ExecutionError, match="ZeroDivisionError"), subjects.subject(spec) as on:
             on.call("1 / 0")
-        assert deploy.wait_for_hello(board.url).clients == 0
+        assert starting.wait_for_hello(board.url).clients == 0
 
 
 @pytest.fixture(scope="module")

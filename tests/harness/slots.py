@@ -19,7 +19,7 @@ from tern import card as cards
 from tern import frames, host_frames, ledger, storage, wire
 from tern.fixed import ONE
 from tern.policy import work_ms
-from terntools.boards import deploy, mpy, records
+from terntools.boards import mpy, records, software
 from terntools.boards.program import Program
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
@@ -354,7 +354,7 @@ def emulated(name="pico"):
             program = mpy.compiled(
                 PROGRAM.read_text(), machine.processor, PROGRAM.name, optimise=True
             )
-            library = deploy.library_files(
+            library = software.library_files(
                 machine,
                 more=(*mpy.on_demand(), "bench", "app"),
                 program=Program(PROGRAM.read_bytes()),

@@ -11,7 +11,7 @@ from tern import host_frames
 from ternhost.privacy import mechanisms
 from terntests.hil import audit as auditing
 from terntests.hil.audit import audit
-from terntools.boards import deploy, self_check
+from terntools.boards import installing, machines, self_check, starting
 from terntools.testing import board_program
 
 AUDIT_PROGRAM = Path(auditing.__file__).with_name("audit_program.py")
@@ -39,7 +39,7 @@ def identity(hello):
 @pytest.mark.trial
 def test_the_compiler_s_code_computes_right_on_the_board(dut):
     with dut.repl() as repl:
-        self_check.require_compiler(repl, deploy.Machine.of(repl).processor)
+        self_check.require_compiler(repl, machines.Machine.of(repl).processor)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_the_hello_names_board_firmware_and_version(dut, hello, record_testsuite
 def test_deploying_again_changes_nothing(dut, hello):
     """The board under test (dut) has the library already, and says the same hello after a restart."""
     with dut.repl() as repl:
-        assert not deploy.plan(repl)[1]
+        assert not installing.plan(repl)[1]
     assert identity(dut.start()) == identity(hello)
 
 
@@ -82,7 +82,7 @@ def test_the_board_comes_back_after_a_power_cut(dut, hello):
     if not dut.board.has_power_control:
         pytest.skip("the hardware map names no power: or power_script: for this board")
     dut.board.power_cycle()
-    assert identity(deploy.wait_for_hello(dut.port, 60)) == identity(hello)
+    assert identity(starting.wait_for_hello(dut.port, 60)) == identity(hello)
 
 
 @pytest.fixture(scope="module")

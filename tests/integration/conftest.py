@@ -7,7 +7,7 @@ from harness import installed
 
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from terntools.boards import deploy
+from terntools.boards import starting
 from terntools.emulators.debian import NEXT
 from terntools.emulators.micropython import find_micropython
 
@@ -21,7 +21,7 @@ def micropython():
 def patience():
     """An emulated board starts in a second, but takes far longer on a busy machine."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(deploy, "HELLO_WAIT", 300.0)
+        patched.setattr(starting, "HELLO_WAIT", 300.0)
         yield
 
 

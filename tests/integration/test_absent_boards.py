@@ -30,7 +30,7 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
-from terntools.boards import deploy
+from terntools.boards import software
 from terntools.emulators import flash_image, qemu
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -284,7 +284,7 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
     # An emulated board reaches this computer under the second name.
     names = ("--host", "localhost", "--host", "10.0.2.2")
     rig.tern("broker", "config", "my-broker", "--port", port, *names, cwd=tmp_path, code=0)
-    flash_image.fill("rv32", tmp_path / "flash.bin", deploy.library_files)
+    flash_image.fill("rv32", tmp_path / "flash.bin", software.library_files)
     with qemu.boot("rv32", tmp_path / "flash.bin") as board:
         options = ["--device", "8", "--data", "flights", "--broker", "my-broker", "--ssid", "air"]
         words = ("board", "provision", board.url, *options)

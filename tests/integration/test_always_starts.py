@@ -13,7 +13,7 @@ from harness.waiting import wait_for_board
 from spec.files import uf2_file
 
 from ternhost.errors import REFUSED, STORAGE, USAGE
-from terntools.boards import deploy, uf2
+from terntools.boards import software, uf2
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
@@ -32,7 +32,7 @@ def member(folder, *words):
 def prepared(tmp_path_factory):
     """A folder with the flash of a Pico that is a member of a fleet, and the store."""
     folder = tmp_path_factory.mktemp("prepared")
-    flash_image.fill("pico", folder / "flash.bin", deploy.library_files)
+    flash_image.fill("pico", folder / "flash.bin", software.library_files)
     with boot_pico(folder / "flash.bin") as pico:
         rig.tern("board", "provision", pico.url, *member(folder), code=0)
     (folder / "other.uf2").write_bytes(uf2_file(bytes(512), uf2.RP2350_ARM))

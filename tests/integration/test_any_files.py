@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from terntools.boards import deploy
+from terntools.boards import machines, software
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
@@ -27,7 +27,7 @@ HOG = b"kept = []\ntry:\n    while True:\n        kept.append(bytearray(%d))\nex
 def deployed(tmp_path_factory):
     """The flash of an emulated Pico with tern on it."""
     flash = tmp_path_factory.mktemp("deployed") / "flash.bin"
-    flash_image.fill("pico", flash, deploy.library_files)
+    flash_image.fill("pico", flash, software.library_files)
     return flash
 
 
@@ -66,9 +66,9 @@ def blocks_with_machine_code(image):
     """The numbers of the blocks of a flash that hold a part of a compiled module, at least 32 bytes
     long.
     """
-    machine = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
+    machine = machines.Machine("armv6m", "rp2", "", "", network=False, aes=True)
     modules = [
-        data for path, data in deploy.library_files(machine).items() if path.endswith(".mpy")
+        data for path, data in software.library_files(machine).items() if path.endswith(".mpy")
     ]
     parts = [data[at : at + 32] for data in modules for at in range(0, len(data), 256)]
     blocks = [image[at : at + BLOCK_BYTES] for at in range(0, len(image), BLOCK_BYTES)]

@@ -6,7 +6,7 @@ import rig
 from ternhost import errors
 from ternhost.errors import FAILED, DeviceError
 from ternhost.provision.boards import fleet_file
-from terntools.boards import deploy, hiding
+from terntools.boards import deploy, hiding, installing, software, starting
 from terntools.boards.program import read
 from terntools.boards.repl import Repl
 from terntools.boards.slot import slot_of
@@ -112,9 +112,9 @@ def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board)
 def deployed(tmp_path_factory):
     """The port of a board with the library, which serves."""
     flash = tmp_path_factory.mktemp("deployed") / "flash.bin"
-    flash_image.fill("rv32", flash, deploy.library_files)
+    flash_image.fill("rv32", flash, software.library_files)
     with catalogue.boot("rv32", flash) as machine:
-        deploy.wait_for_hello(machine.url)
+        starting.wait_for_hello(machine.url)
         yield machine.url
 
 
@@ -148,7 +148,7 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed)
             repl.run(f"open({name!r}, 'w').close()")
         repl.run("import os\nos.mkdir(b'/\\xe4')")
 
-    assert deploy.wait_for_hello(deployed).text
+    assert starting.wait_for_hello(deployed).text
     rig.tern("board", "deploy", deployed, "--module", "local", code=0)
     with Repl(deployed) as repl:
         names = {name.decode(errors="surrogateescape") for name in NAMES}
@@ -177,14 +177,14 @@ def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
     (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
     result = tern("board", "deploy", port, "--main", str(path), "--json").json
 
-    assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
+    assert {software.MAIN, "/helper.py"} <= set(result["written"])
     assert (result["modules"], result["missing"]) == (["helper.py"], [])
-    assert deploy.wait_for_hello(port).text.startswith("mine; ")
+    assert starting.wait_for_hello(port).text.startswith("mine; ")
     with Repl(port) as repl:
-        assert "/lib/tern/softmax.mpy" in repl.directory(deploy.LIBRARY)
-        assert not deploy.plan(repl, program=read(path))[1], "nothing is left to do"
-        without_program = deploy.plan(repl)[1]
-    assert list(without_program.write) == [deploy.MAIN], "the modules stay, and main.py is tern's"
+        assert "/lib/tern/softmax.mpy" in repl.directory(software.LIBRARY)
+        assert not installing.plan(repl, program=read(path))[1], "nothing is left to do"
+        without_program = installing.plan(repl)[1]
+    assert list(without_program.write) == [software.MAIN], "the modules stay, and main.py is tern's"
 
 
 def test_a_program_that_crashes_at_once_is_no_success(port, tmp_path, tern):
@@ -223,13 +223,13 @@ def test_the_reason_of_a_silent_board_is_one_of_its_program(port, tmp_path, tern
     """A program makes an App, and never runs it. A second App of one start would be an error, but
     there is only one, so the error of `tern board deploy` names no exception.
     """
-    monkeypatch.setattr(deploy, "_SECONDS_TO_ANSWER", 1.0)
-    monkeypatch.setattr(deploy, "_SECONDS_TO_FAIL", 5.0)
+    monkeypatch.setattr(starting, "_SECONDS_TO_ANSWER", 1.0)
+    monkeypatch.setattr(starting, "_SECONDS_TO_FAIL", 5.0)
     program = tmp_path / "silent.py"
     program.write_text(SILENT)
     tern("board", "deploy", port, "--main", str(program))
     with pytest.raises(DeviceError) as caught:
-        deploy.wait_for_hello(port, patience=1.0)
+        starting.wait_for_hello(port, patience=1.0)
     assert "main.py ends" not in caught.value.message
 
 
@@ -237,7 +237,7 @@ def test_a_program_that_ends_by_an_exception_is_the_reason_of_a_silent_board(boa
     board.write_file("/main.py", b"1 / 0\n")
     board.close()
     with pytest.raises(DeviceError, match=r"main\.py ends with ZeroDivisionError"):
-        deploy.wait_for_hello(port, patience=1.0)
+        starting.wait_for_hello(port, patience=1.0)
 
 
 # The slot of a board

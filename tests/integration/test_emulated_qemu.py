@@ -14,7 +14,7 @@ from harness.waiting import wait_for
 
 from ternhost.reach.broker import mosquitto
 from ternhost.store.store import Store
-from terntools.boards import deploy
+from terntools.boards import file_changes, installing, software
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 
@@ -39,8 +39,8 @@ board.generator()
 still_on = station.active()
 """
     with qemu.boot(name) as machine, Repl(machine.url) as repl:
-        _, changes = deploy.plan(repl, whole=True)  # the whole library
-        deploy.apply(repl, changes)
+        _, changes = installing.plan(repl, whole=True)  # the whole library
+        file_changes.apply(repl, changes)
         repl.soft_reset()
         repl.run(code)
 
@@ -65,7 +65,7 @@ def test_boards_answer_rounds_over_wifi_and_tls(tmp_path):
         for name, directory in zip(WIRELESS, directories, strict=True):
             provisioned = rig.files_below(directory)
             flash = directory / "flash.bin"
-            flash_image.fill(name, flash, deploy.library_files)
+            flash_image.fill(name, flash, software.library_files)
             flash_image.add(flash, provisioned)
             stack.enter_context(qemu.boot(name, flash))
         rig.serving_on_broker(tmp_path, path, "--rounds", 2, "--deadline", 600).finish()

@@ -5,7 +5,7 @@ import rig
 from harness.waiting import wait_for_board
 
 from ternhost.errors import OK, STORAGE
-from terntools.boards import deploy
+from terntools.boards import software
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
@@ -31,7 +31,7 @@ for name in os.listdir("/lib/tern"):
 def board(tmp_path_factory):
     """The port of an emulated board that is device 7 of a fleet."""
     folder = tmp_path_factory.mktemp("full")
-    flash_image.fill("rv32", folder / "flash.bin", deploy.library_files)
+    flash_image.fill("rv32", folder / "flash.bin", software.library_files)
     member = f"--store {folder}/fleet.sqlite --device {DEVICE} --data flights --records 9"
     with catalogue.boot("rv32", folder / "flash.bin") as machine:
         rig.tern("board", "provision", machine.url, *member.split(), code=0)

@@ -19,7 +19,7 @@ from tern import wire
 from ternhost.errors import REFUSED, USAGE, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
-from terntools.boards import deploy, lock, mpy, provision, repl
+from terntools.boards import lock, machines, mpy, provision, repl, software, starting
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
@@ -44,7 +44,7 @@ def member(**options):
 def deployed(tmp_path_factory):
     """The flash of a Pico with the library."""
     path = tmp_path_factory.mktemp("deployed") / "flash.bin"
-    flash_image.fill("pico", path, deploy.library_files)
+    flash_image.fill("pico", path, software.library_files)
     return path
 
 
@@ -86,9 +86,11 @@ def type_keys(url, keys, times):
 def locked(tmp_path_factory):
     """The port of a locked board that starts quickly."""
     flash = tmp_path_factory.mktemp("quick") / "flash.bin"
-    flash_image.fill("rv32", flash, lambda machine: {**deploy.library_files(machine), "/lock": b""})
+    flash_image.fill(
+        "rv32", flash, lambda machine: {**software.library_files(machine), "/lock": b""}
+    )
     with catalogue.boot("rv32", flash) as board:
-        deploy.wait_for_hello(board.url)
+        starting.wait_for_hello(board.url)
         yield board.url
 
 
@@ -177,7 +179,7 @@ def test_no_key_opens_the_console_of_a_locked_board(flash, monkeypatch):
         output = output_at_start + type_keys(board.url, b"".join(KEYS), times=20)
 
         assert not any(prompt in output for prompt in PROMPTS), output
-        assert deploy.wait_for_hello(board.url).text.startswith("rp2040"), "it still serves"
+        assert starting.wait_for_hello(board.url).text.startswith("rp2040"), "it still serves"
 
 
 def test_the_same_keys_open_the_console_of_a_board_that_is_not_locked(copied, monkeypatch):
@@ -206,8 +208,8 @@ def prompt(quick):
 @pytest.fixture
 def updatable(prompt):
     """This board with a loader, which starts main.py or an update; and `boot.bin` as it says."""
-    files = deploy.library_files(deploy.Machine.of(prompt), more=[deploy.UPDATE])
-    for path in (deploy.PROGRAM, deploy.MAIN):
+    files = software.library_files(machines.Machine.of(prompt), more=[software.UPDATE])
+    for path in (software.PROGRAM, software.MAIN):
         prompt.write_file(path, files[path])
 
     def with_boot_file(proven, state):

@@ -12,7 +12,7 @@ from ternhost.provision.keys import fleet_key
 from ternhost.store import restored
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
-from terntools.boards import counter, deploy, provision, update_package
+from terntools.boards import counter, file_changes, installing, provision, starting, update_package
 from terntools.boards.member import FleetSettings, Member, dataset_records
 from terntools.boards.policy import policy
 from terntools.boards.repl import Repl
@@ -96,7 +96,7 @@ def test_a_ledger_is_never_overwritten(board, store, tmp_path):
     board.write_file(LEDGER, spent)
 
     changes = provision.plan(board, member(shapes=("table",)), store)
-    deploy.apply(board, changes)
+    file_changes.apply(board, changes)
 
     assert list(changes.write) == [CLIENTS]
     assert board.read_file(LEDGER) == spent
@@ -334,7 +334,7 @@ def chip():
     """The port of a Cortex-M33 with the library and the module for a counter."""
     with catalogue.boot("m33") as machine:
         with Repl(machine.url) as repl:
-            deploy.apply(repl, deploy.plan(repl, more=["counter"])[1])
+            file_changes.apply(repl, installing.plan(repl, more=["counter"])[1])
         yield machine.url
 
 
@@ -375,7 +375,7 @@ def test_fuses_burn_when_the_board_starts(counting, store):
     counting.start_main()
     counting.close()
 
-    assert deploy.wait_for_hello(counting.name).budget == 100_000_000  # micro-epsilon, all of it
+    assert starting.wait_for_hello(counting.name).budget == 100_000_000  # micro-epsilon, all of it
     with Repl(counting.name) as repl:
         assert counter.look(repl) == (1, 1, 6)
         assert not provision.plan(repl, bound(), store), "the board is as provisioned"

@@ -9,7 +9,7 @@ from test_commands import start as start  # a fixture
 from ternhost import errors
 from ternhost.datasets import own
 from ternhost.datasets.schema import Schema
-from terntools.boards import deploy
+from terntools.boards import software, starting
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
@@ -57,7 +57,7 @@ def records_of_table(schema):
 def pico(tmp_path_factory):
     """The port of a Pico with MicroPython and tern's own program."""
     flash = tmp_path_factory.mktemp("pico") / "flash.bin"
-    flash_image.fill("pico", flash, deploy.library_files)
+    flash_image.fill("pico", flash, software.library_files)
     with catalogue.boot("pico", flash) as machine:
         yield machine.url
 
@@ -92,7 +92,7 @@ def test_a_board_with_another_schema_gets_the_new_one(pico, schema):
     result = rig.tern(*words).json
 
     assert result["written"] == ["/columns.json"]
-    assert deploy.wait_for_hello(pico).text.startswith("4 features")
+    assert starting.wait_for_hello(pico).text.startswith("4 features")
     with Repl(pico, visits=True) as repl:
         assert repl.read_file("/columns.json") == Schema.read(schema).for_board()
 

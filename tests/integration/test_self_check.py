@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import rig
 
-from terntools.boards import deploy, mpy, self_check
+from terntools.boards import file_changes, installing, machines, mpy, self_check, software, undo
 from terntools.boards.repl import Repl
 from terntools.boards.self_check import MiscompiledError
 from terntools.emulators import catalogue, flash_image
@@ -32,7 +32,7 @@ def altered(module, right, wrong):
 
 
 def processor_of(repl):
-    return deploy.Machine.of(repl).processor
+    return machines.Machine.of(repl).processor
 
 
 # Every test that deploys to a Pico or to RV32 makes this check, too.
@@ -46,7 +46,7 @@ def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
     a gradient and a report: all as on this computer, byte for byte.
     """
     flash = tmp_path / "flash.bin"
-    flash_image.fill(name, flash, deploy.library_files)
+    flash_image.fill(name, flash, software.library_files)
     with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
         before = repl.directory("/")
         self_check.require_compiler(repl, processor_of(repl))
@@ -87,17 +87,17 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
 def flash(tmp_path):
     """The flash of a board with the library."""
     path = tmp_path / "flash.bin"
-    flash_image.fill("rv32", path, deploy.library_files)
+    flash_image.fill("rv32", path, software.library_files)
     return path
 
 
 def install_altered(repl, module, right, wrong):
     """Install a module of the library in which `wrong` stands instead of `right`."""
-    machine = deploy.Machine.of(repl)
+    machine = machines.Machine.of(repl)
     text = altered(f"tern.{module}", right, wrong)
     compiled = mpy.compiled(text, machine.processor, f"{module}.py")
-    changes = deploy.compare(repl, {f"/lib/tern/{module}.mpy": compiled})
-    deploy.install(repl, machine, changes)
+    changes = file_changes.compare(repl, {f"/lib/tern/{module}.mpy": compiled})
+    installing.install(repl, machine, changes)
 
 
 def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deployment(flash):
@@ -109,9 +109,9 @@ def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deploy
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
             install_altered(repl, "sampler", right="rest >> 22)", wrong="rest >> 21)")
 
-        assert deploy.MAIN not in repl.directory("/")
-        _, changes = deploy.plan(repl)
-        assert set(changes.write) == {"/lib/tern/sampler.mpy", deploy.MAIN}
+        assert software.MAIN not in repl.directory("/")
+        _, changes = installing.plan(repl)
+        assert set(changes.write) == {"/lib/tern/sampler.mpy", software.MAIN}
 
 
 def test_after_a_library_that_crashes_the_program_before_is_back(flash):
@@ -126,9 +126,9 @@ def test_after_a_library_that_crashes_the_program_before_is_back(flash):
     ):
         install_altered(repl, "gradient", right="high = 0", wrong=wrong)
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
-        _, changes = deploy.plan(repl)
+        _, changes = installing.plan(repl)
         assert not changes, "it is whole"
-        copies = [path for path in repl.directory("/") if path.endswith(deploy.UNDO)]
+        copies = [path for path in repl.directory("/") if path.endswith(undo.UNDO)]
         assert not copies
 
 
@@ -140,7 +140,7 @@ def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
     text = altered("tern.gradient", "shift = 14 -", "shift = 13 -")
 
     def wrong(machine):
-        files = deploy.library_files(machine)
+        files = software.library_files(machine)
         files["/lib/tern/gradient.mpy"] = mpy.compiled(text, machine.processor, "gradient.py")
         return {path.removeprefix("/lib"): data for path, data in files.items()}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from terntools.boards.deploy import Machine
+from terntools.boards.machines import Machine
 
 # sys.implementation._mpy of a board with the RISC-V instruction set: version 6, native version 3,
 # and the index of the processor.

@@ -12,7 +12,7 @@ import pytest
 
 import tern
 from ternhost.errors import UsageError
-from terntools.boards import deploy, modules, mpy, program
+from terntools.boards import machines, modules, mpy, program, software
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
@@ -193,16 +193,16 @@ def test_a_program_brings_the_modules_beside_it_that_it_imports(mine):
     assert mine.missing == ("nowhere",)
 
 
-RP2 = deploy.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
+RP2 = machines.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
 
 
 def test_modules_of_a_program_are_beside_it_on_the_board(mine):
-    files = deploy.library_files(RP2, program=mine).keys()
+    files = software.library_files(RP2, program=mine).keys()
     assert {"/main.py", "/helper.py", "/parts/one.py", "/lib/tern/softmax.mpy"} <= files
 
 
 def test_modules_of_a_program_that_is_updated_are_in_the_library(mine):
     updated = dataclasses.replace(mine, main=b"import tern.update\n")
-    files = deploy.library_files(RP2, program=updated).keys()
-    assert {"/main.py", deploy.PROGRAM, "/lib/helper.py", "/lib/parts/one.py"} <= files
+    files = software.library_files(RP2, program=updated).keys()
+    assert {"/main.py", software.PROGRAM, "/lib/helper.py", "/lib/parts/one.py"} <= files
     assert "/helper.py" not in files

@@ -18,7 +18,7 @@ from ternbench.subjects import BoardSubject, subject
 from ternhost import errors
 from ternhost.cli import main
 from ternhost.errors import TernError
-from terntools.boards import deploy
+from terntools.boards import software
 from terntools.testing.hardware import MappedBoard
 
 _HEAP_DIMENSION = 100  # coordinates of the report whose memory is measured
@@ -37,7 +37,7 @@ def of_reports(board: MappedBoard) -> dict[str, float]:
         heap = bench.heap(replace(case, d=_HEAP_DIMENSION))
         report = bench.report(case, latency.MAIN_ITERATIONS)
         assert isinstance(device, BoardSubject)  # a map names boards
-        library = deploy.library_files(device.machine)
+        library = software.library_files(device.machine)
         return {
             f"latency-{device.unit}": report["median"],
             f"latency-slowest-{device.unit}": report["slowest"],

@@ -20,7 +20,7 @@ from ternhost import cache
 from ternhost.errors import UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
-from terntools.boards import deploy
+from terntools.boards import file_changes
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
@@ -161,8 +161,8 @@ class BoardSubject(Subject):
             return False
         (name,) = SAMPLER.products
         module = (entry / name).read_bytes()
-        changes = deploy.compare(self._repl, {f"/lib/{name}": module})
-        deploy.apply(self._repl, changes)
+        changes = file_changes.compare(self._repl, {f"/lib/{name}": module})
+        file_changes.apply(self._repl, changes)
         self._repl.run("use_native()", _BENCH_TIMEOUT)
         return True
 

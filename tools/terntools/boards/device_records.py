@@ -14,7 +14,7 @@ from ternhost.provision.boards import Rows
 from ternhost.reach.patience import MOST_WAIT
 from ternhost.reach.ports import names
 from ternhost.text import counted
-from terntools.boards import deploy, devices, records
+from terntools.boards import devices, file_changes, records, starting
 from terntools.boards.repl import FileProgress, Repl
 from terntools.boards.slot import slot_of
 from terntools.terminal import Bar
@@ -117,7 +117,7 @@ def handle(
     if rows is not None:
         # A program may not start with the new records. Whether it does can only be checked if it
         # answers now; it may be starting still, so it gets its time.
-        answered_before = devices.identify(port, deploy.HELLO_WAIT, MOST_WAIT).tern is not None
+        answered_before = devices.identify(port, starting.HELLO_WAIT, MOST_WAIT).tern is not None
 
     with records.opened(port) as repl:
         only_removes = clear and output is None
@@ -131,7 +131,7 @@ def handle(
         if rows is not None:
             last_segment = 0 if clear else before.last
             files = records.segments(rows, last_segment)
-            deploy.apply(repl, deploy.Changes(files, ()), progress)
+            file_changes.apply(repl, file_changes.Changes(files, ()), progress)
         slot = slot_of(repl)
     if answered_before and rows is not None:
         _require_answer(port, slot, rows)
@@ -197,7 +197,7 @@ def _require_answer(port: str, slot: float, rows: Rows) -> None:
     slot: that of the board, in seconds. rows: the new records, to which its program must fit.
     """
     try:
-        deploy.wait_for_hello(port, slot)
+        starting.wait_for_hello(port, slot)
     except DeviceError as error:
         hint = (
             f"its Recorder must be of {rows.shape[1] - 1} features, as the file is; this removes "

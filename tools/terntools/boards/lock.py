@@ -4,7 +4,7 @@ import struct
 
 from tern import update, wire
 from ternhost.errors import UsageError
-from terntools.boards import deploy, hiding, mpy
+from terntools.boards import file_changes, hiding, machines, mpy, software
 from terntools.boards.repl import Repl
 
 LOCK = "/lock"  # main.py looks for it
@@ -36,8 +36,8 @@ def check(repl: Repl, network: bool) -> None:
             "is locked",
             hint=f"this replaces the board's program: tern board deploy {repl.name}",
         )
-    hiding.require_none(repl, hiding.find(repl, repl.directory(deploy.LIBRARY)))
-    if network and not deploy.Machine.of(repl).network:
+    hiding.require_none(repl, hiding.find(repl, repl.directory(software.LIBRARY)))
+    if network and not machines.Machine.of(repl).network:
         raise UsageError(
             f"the board on {repl.name} has no network: locked, with a broker for its link, it "
             "could reach no host",
@@ -47,13 +47,13 @@ def check(repl: Repl, network: bool) -> None:
 
 def _starts_our_main(repl: Repl) -> bool:
     """Return whether the board starts main.py of this tern, directly or through the loader."""
-    digests = repl.hashes([deploy.MAIN, deploy.PROGRAM])
-    our_main = deploy.digest(mpy.MAIN.read_bytes())
-    loader = deploy.digest(mpy.LOADER.read_bytes())
-    has_loader = digests.get(deploy.MAIN) == loader
+    digests = repl.hashes([software.MAIN, software.PROGRAM])
+    our_main = file_changes.digest(mpy.MAIN.read_bytes())
+    loader = file_changes.digest(mpy.LOADER.read_bytes())
+    has_loader = digests.get(software.MAIN) == loader
     if not has_loader:
-        return digests.get(deploy.MAIN) == our_main
-    return digests.get(deploy.PROGRAM) == our_main and not _may_start_update(repl)
+        return digests.get(software.MAIN) == our_main
+    return digests.get(software.PROGRAM) == our_main and not _may_start_update(repl)
 
 
 def _may_start_update(repl: Repl) -> bool:

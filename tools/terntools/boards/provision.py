@@ -17,7 +17,7 @@ from ternhost.store import labels, sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
-from terntools.boards import counter, deploy, lifetime, lock, mpy
+from terntools.boards import counter, file_changes, lifetime, lock, mpy, software
 from terntools.boards.member import SHAPES, Member
 from terntools.boards.repl import FileProgress, Repl
 
@@ -36,7 +36,7 @@ _CLIENTS = "/" + storage.CLIENTS
 _KEY_FIELD = slice(4, 4 + wire.KEY_BYTES)
 
 
-def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
+def plan(repl: Repl, member: Member, store: Store) -> file_changes.Changes:
     """Find the changes to a board's files that make it this member of a fleet.
 
     The files have the device's key from `store`, or a new key, which `apply` then stores. Raises
@@ -79,9 +79,9 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
     )
     if has_ledger:
         del files[ledger_path]
-    changes = deploy.compare(repl, files)
+    changes = file_changes.compare(repl, files)
     paths_to_remove = _files_of_other_links(repl, member, store, files)
-    return deploy.Changes(changes.write, paths_to_remove, note=life_note)
+    return file_changes.Changes(changes.write, paths_to_remove, note=life_note)
 
 
 def _check_connection(repl: Repl, member: Member) -> None:
@@ -94,9 +94,9 @@ def _check_connection(repl: Repl, member: Member) -> None:
     if member.broker is None or member.broker.ssid is not None:
         return
     needs_wifi = repl.run(_NETWORK).strip() == "True"
-    programs = repl.hashes([deploy.MAIN, deploy.PROGRAM])
+    programs = repl.hashes([software.MAIN, software.PROGRAM])
     # A user's program may join a network by itself; tern's own main.py does not.
-    runs_our_main = deploy.digest(mpy.MAIN.read_bytes()) in programs.values()
+    runs_our_main = file_changes.digest(mpy.MAIN.read_bytes()) in programs.values()
     if runs_our_main and needs_wifi:
         raise UsageError(
             f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
@@ -191,7 +191,7 @@ def _files_of_other_links(
 
 def apply(
     repl: Repl,
-    changes: deploy.Changes,
+    changes: file_changes.Changes,
     member: Member,
     store: Store,
     progress: FileProgress | None = None,
@@ -210,7 +210,7 @@ def apply(
         changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
 
     labels.keep(store, member.device, member.device, labels.classes_in(member.rows[:, -1]))
-    deploy.apply(repl, changes, progress)
+    file_changes.apply(repl, changes, progress)
     new_ledger = changes.write.get("/" + storage.ledger_name(member.device))
     if new_ledger:
         budget, measure = lifetime.budget_of(new_ledger)

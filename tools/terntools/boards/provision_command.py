@@ -15,7 +15,7 @@ from ternhost.privacy.guarantee import Guarantee
 from ternhost.reach.ports import names
 from ternhost.store.store import Store
 from ternhost.terminal import confirm
-from terntools.boards import counter, deploy, devices, member_options, provision, self_check
+from terntools.boards import counter, devices, member_options, provision, self_check, starting
 from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 from terntools.terminal import Bar
@@ -61,7 +61,7 @@ def run_provision(port: str, member: Member, store: Path) -> dict[str, Any]:
         hello = None
         if member.link_name == "serial":
             bar.step("waiting for the program to answer")
-            hello = deploy.wait_for_hello(port, member.settings.slot / 1000)
+            hello = starting.wait_for_hello(port, member.settings.slot / 1000)
         bar.step("done")
     summary: dict[str, Any] = {
         "port": port,

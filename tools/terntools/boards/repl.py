@@ -19,6 +19,7 @@ from ternhost.reach.links import open_link
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from terntools.boards import heard, room
 
+OLDEST_MICROPYTHON = "1.25"  # that tern supports
 _RAW_PROMPT = b"raw REPL; CTRL-B to exit\r\n>"
 ENTER_TRIES = 5
 _CHUNK = 1536  # bytes of a file in one command
@@ -437,7 +438,7 @@ class Repl:
         if not answer.endswith(b"R\x01"):
             raise DeviceError(
                 f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
-                hint="flash 1.25 or later: tern board flash",
+                hint=f"flash MicroPython {OLDEST_MICROPYTHON} or later: tern board flash",
             )
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for a second one
         window_bytes = int.from_bytes(header[:2], "little")

@@ -26,13 +26,16 @@ from terntools.boards import (
     devices,
     flash,
     heard,
+    installing,
+    machines,
     member_options,
     program,
     provision,
     provision_command,
+    starting,
     volumes,
 )
-from terntools.boards.deploy import Changes
+from terntools.boards.file_changes import Changes
 from terntools.boards.firmware import SOURCES, Firmware, read_firmware
 from terntools.boards.flash_options import DEFAULT, FlashOptions
 from terntools.boards.member import Member
@@ -63,7 +66,7 @@ class Plan:
     """
 
     flash: str | None = None  # why the board has to be flashed; None if it does not
-    machine: deploy.Machine | None = None  # the kind of the board
+    machine: machines.Machine | None = None  # the kind of the board
     library: Changes = field(default_factory=lambda: Changes({}, ()))  # its program and library
     membership: Changes = field(default_factory=lambda: Changes({}, ()))  # its key, records, link
 
@@ -117,7 +120,7 @@ def make_plan(
     try:
         with opened as repl:
             return _plan_files(repl, member, store)
-    except deploy.TooOldError as error:
+    except machines.TooOldError as error:
         return Plan(flash=error.message)
     except NoPromptError as error:
         if heard.is_firmware_missing(error.printed):
@@ -135,7 +138,7 @@ def make_plan(
 
 def _plan_files(repl: Repl, member: Member, store: Path) -> Plan:
     """Find out which files a board needs that runs MicroPython. Raises TernError."""
-    machine, library = deploy.plan(repl, more=member.modules, program=member.program)
+    machine, library = installing.plan(repl, more=member.modules, program=member.program)
     with Store(store, beside=True) as opened:
         membership = provision.plan(repl, member, opened)
     return Plan(machine=machine, library=library, membership=membership)
@@ -267,13 +270,13 @@ def bring_up(
             if plan.library.move:
                 consent.renaming(plan.library)
         assert plan.machine is not None
-        deploy.install(repl, plan.machine, plan.library, flash_options.progress)
+        installing.install(repl, plan.machine, plan.library, flash_options.progress)
         with Store(store, beside=True) as opened:
             provision.apply(repl, plan.membership, member, opened, flash_options.progress)
         heard = provision_command.start(repl, member, store)
     hello = None
     if member.link_name == "serial":  # with another link, its port is silent now
-        hello = deploy.wait_for_hello(port, member.settings.slot / 1000)
+        hello = starting.wait_for_hello(port, member.settings.slot / 1000)
     return Up(
         port=port,
         device=member.device,

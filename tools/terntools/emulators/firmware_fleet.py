@@ -15,7 +15,7 @@ from typing import Self
 from tern import storage
 from ternhost.errors import DeviceError, TernError
 from ternhost.files import close_to_others, private
-from terntools.boards import deploy, mpy, self_check
+from terntools.boards import file_changes, machines, mpy, self_check, software, starting
 from terntools.boards.program import read
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
@@ -95,13 +95,13 @@ class FirmwareFleet:
         Raises MiscompiledError if the board computes something else than the source says.
         """
         with Repl(board.url) as repl:
-            machine = deploy.Machine.of(repl)
+            machine = machines.Machine.of(repl)
             kind_and_compiler = self._name, mpy.compiler_version()
             if kind_and_compiler not in _tried:  # the check takes a Pico three seconds
                 self_check.require_compiler(repl, machine.processor)
                 _tried.add(kind_and_compiler)
         program = read(self._program) if self._program else None
-        return deploy.library_files(machine, self._whole, self._more, program)
+        return software.library_files(machine, self._whole, self._more, program)
 
     def _boot(self, directory: Path) -> EmulatedMachine:
         return catalogue.boot(self._name, directory / FLASH_NAME)
@@ -120,8 +120,8 @@ class FirmwareFleet:
         is_filled = (directory / _READY_NAME).exists()
         if is_filled:
             with Repl(board.url) as repl:
-                changes = deploy.compare(repl, self._library, prune=deploy.LIBRARY)
-                deploy.apply(repl, changes)
+                changes = file_changes.compare(repl, self._library, prune=software.LIBRARY)
+                file_changes.apply(repl, changes)
                 repl.start_main()
         else:
             board.close()
@@ -160,7 +160,7 @@ def _wait_for_hello(board: EmulatedMachine, directory: Path) -> None:
     if fleet_file.exists():
         _key, _pause, slot_ms, *_rest = storage.read_fleet(str(fleet_file))
         slot = slot_ms / 1000
-    deploy.wait_for_hello(board.url, slot, max(_START_SECONDS, deploy.HELLO_WAIT))
+    starting.wait_for_hello(board.url, slot, max(_START_SECONDS, starting.HELLO_WAIT))
 
 
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:

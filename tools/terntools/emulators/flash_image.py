@@ -10,12 +10,12 @@ from pathlib import Path, PurePosixPath
 
 from ternhost import extras
 from ternhost.files import private
-from terntools.boards import deploy
+from terntools.boards import machines
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
-Files = Callable[[deploy.Machine], Mapping[str, bytes]]
+Files = Callable[[machines.Machine], Mapping[str, bytes]]
 """Returns the files for a board, as contents by path, when it is told what kind of board it is."""
 
 # Versions of LittleFS. A new file system has one that every MicroPython reads. A board that writes
@@ -38,14 +38,14 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
     _replace(flash, image)
 
 
-def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
+def fill(name: str, flash: Path, files: Files) -> machines.Machine:
     """Boot an emulated board with a new `flash`, and then put files on the flash.
 
     name: of the board, see catalogue. files: returns the files for the board. Returns what kind of
     board it is. Raises UsageError and DeviceError.
     """
     with catalogue.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
-        machine = deploy.Machine.of(repl)
+        machine = machines.Machine.of(repl)
     add(flash, files(machine))
     return machine
 

@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from terntools.boards import deploy, fold, hiding, mpy
+from terntools.boards import file_changes, fold, hiding, installing, machines, mpy
 from terntools.boards.repl import Repl
 
 
-def install_library(repl: Repl, more: Sequence[str] = ()) -> deploy.Machine:
+def install_library(repl: Repl, more: Sequence[str] = ()) -> machines.Machine:
     """Install the device library on a board, and return what kind of board it is.
 
     repl: the board's console. more: names of extra modules to install. Raises UsageError and
     DeviceError.
     """
-    machine, changes = deploy.plan(repl, more=more)
+    machine, changes = installing.plan(repl, more=more)
     hiding.require_none(repl, changes.move)
-    deploy.install(repl, machine, changes)
+    installing.install(repl, machine, changes)
     return machine
 
 
-def install(repl: Repl, program: Path, more: Sequence[str] = ()) -> deploy.Machine:
+def install(repl: Repl, program: Path, more: Sequence[str] = ()) -> machines.Machine:
     """Install the device library on a board, and a program that the board can import by its file's name.
 
     repl: the board's console. more: names of extra modules to install. Returns what kind of board it
@@ -31,6 +31,6 @@ def install(repl: Repl, program: Path, more: Sequence[str] = ()) -> deploy.Machi
     # So they have to be replaced in the program, too.
     source = fold.fold_program(program.read_text(), mpy.library(machine.processor))
     compiled = mpy.compiled(source, machine.processor, program.name, optimise=True)
-    changes_to_program = deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled})
-    deploy.apply(repl, changes_to_program)
+    changes_to_program = file_changes.compare(repl, {f"/lib/{program.stem}.mpy": compiled})
+    file_changes.apply(repl, changes_to_program)
     return machine

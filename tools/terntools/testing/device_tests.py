@@ -22,7 +22,7 @@ from typing import Any
 
 from ternhost.errors import UsageError
 from ternhost.reach.ports.link import BAUD
-from terntools.boards import deploy, mpy
+from terntools.boards import file_changes, installing, machines, mpy, software
 from terntools.boards.repl import GoneError, Repl, SilenceError
 from terntools.emulators import catalogue, flash_image, micropython, newest, webassembly
 from terntools.emulators.unix_fleet import FIRMWARE
@@ -204,10 +204,10 @@ class BoardTarget(Target):
         try:
             self._repl.enter()
             self._repl.soft_reset()
-            self._machine = deploy.Machine.of(self._repl)
+            self._machine = machines.Machine.of(self._repl)
             files = prepared_flash.library_files(self._machine)
-            changes = deploy.compare(self._repl, files, prune=deploy.LIBRARY)
-            deploy.install(self._repl, self._machine, changes)
+            changes = file_changes.compare(self._repl, files, prune=software.LIBRARY)
+            installing.install(self._repl, self._machine, changes)
         except BaseException:
             self._repl.close()
             raise
@@ -216,7 +216,7 @@ class BoardTarget(Target):
     def prepared(self, path: Path) -> Iterator[RunTest]:
         """Put a test file on the board; yield a function that runs a test of it there."""
         files = test_files(path, self._machine.processor, self.one_of)
-        deploy.apply(self._repl, deploy.compare(self._repl, files))
+        file_changes.apply(self._repl, file_changes.compare(self._repl, files))
         yield partial(_run, self._repl, path)
 
     def close(self) -> None:

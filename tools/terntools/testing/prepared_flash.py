@@ -16,13 +16,23 @@ import tern
 from ternhost import cache
 from ternhost.cache import Recipe
 from ternhost.errors import TernError
-from terntools.boards import deploy, mpy, self_check
+from terntools.boards import file_changes, installing, machines, mpy, self_check, software
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image, pico, qemu
 
 _FLASH = "flash.bin"
 # Modules of terntools.boards that decide what is on the flash, and whether it is right.
-_TOOLS = ("answers", "constructs", "deploy", "mpy", "self_check")
+_TOOLS = (
+    "answers",
+    "constructs",
+    "file_changes",
+    "installing",
+    "machines",
+    "mpy",
+    "self_check",
+    "software",
+    "undo",
+)
 _KEPT = 4  # flashes of each board in the cache: of other branches, and from before a change
 
 
@@ -61,12 +71,12 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
     return PreparedFlash(entry / _FLASH, record["built_with"]["processor"])
 
 
-def library_files(machine: deploy.Machine) -> dict[str, bytes]:
+def library_files(machine: machines.Machine) -> dict[str, bytes]:
     """Return the whole device library, compiled for a machine, as contents by path on the board.
 
     Modules for other kinds of boards that tests use are in it as well.
     """
-    files = deploy.library_files(machine, whole=True)
+    files = software.library_files(machine, whole=True)
     for name in ("boards/emulated", "boards/esp32", "boards/rp2", "hash_drbg"):
         source = mpy.LIBRARY / f"{name}.py"
         files[f"/lib/tern/{name}.mpy"] = mpy.compiled(
@@ -82,20 +92,20 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
     the record of the build.
     """
     with catalogue.boot(name) as board, Repl(board.url) as repl:
-        machine = deploy.Machine.of(repl)
+        machine = machines.Machine.of(repl)
     if processor:
         machine = replace(machine, processor=processor)
     files = library_files(machine)
     # Without the program that starts at power on: the code on the flash is not checked yet.
-    files_without_main = {path: data for path, data in files.items() if path != deploy.MAIN}
+    files_without_main = {path: data for path, data in files.items() if path != software.MAIN}
     # In a folder of its own, since booting leaves a lock beside the flash.
     with tempfile.TemporaryDirectory(prefix="tern-flash-") as folder:
         new_flash = Path(folder, _FLASH)
         flash_image.write(name, new_flash, files_without_main)
         with catalogue.boot(name, new_flash, skip_idle=True) as board, Repl(board.url) as repl:
-            changes = deploy.compare(repl, files, prune=deploy.LIBRARY)
-            deploy.install(repl, machine, changes)
-            repl.remove(deploy.MAIN)  # what copies it starts at the prompt
+            changes = file_changes.compare(repl, files, prune=software.LIBRARY)
+            installing.install(repl, machine, changes)
+            repl.remove(software.MAIN)  # what copies it starts at the prompt
         shutil.copyfile(new_flash, flash)
     return {"processor": machine.processor}
 
@@ -111,7 +121,7 @@ def _fingerprint(name: str) -> str:
         with suppress(TernError):  # a compiler that does not know the architecture
             digest.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
     paths = [*mpy.library_modules(), mpy.MAIN]
-    paths += [Path(deploy.__file__).with_name(f"{tool}.py") for tool in _TOOLS]
+    paths += [Path(installing.__file__).with_name(f"{tool}.py") for tool in _TOOLS]
     paths += [Path(flash_image.__file__), Path(__file__)]
     firmware = _firmware(name)
     if firmware is not None:

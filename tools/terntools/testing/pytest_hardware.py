@@ -14,7 +14,7 @@ import pytest
 
 from tern import host_frames
 from ternhost.errors import TernError
-from terntools.boards import deploy
+from terntools.boards import machines, starting
 from terntools.boards.repl import Repl
 from terntools.boards.slot import slot_of
 from terntools.emulators import catalogue
@@ -38,7 +38,7 @@ class Dut:
         """Return the board's console, the raw REPL of MicroPython, as a context manager."""
         return Repl(self.port, self.board.baud, visits=True)
 
-    def deploy(self, *more: str) -> deploy.Machine:
+    def deploy(self, *more: str) -> machines.Machine:
         """Install the device library on the board, and return what kind of board it is.
 
         more: names of extra modules to install, of `mpy.on_demand`.
@@ -53,7 +53,7 @@ class Dut:
         """
         with self.repl() as repl:  # at the end the board starts anew
             slot = slot_of(repl)
-        return deploy.wait_for_hello(self.port, slot)
+        return starting.wait_for_hello(self.port, slot)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
