@@ -129,7 +129,7 @@ def print_instructions(directory: Path, board: str, objects: int) -> None:
         qemu.boot(board, seed=1, count_instructions=True) as machine,
         Repl(machine.url) as repl,
     ):
-        repl.write_file("/authority.der", authority)
+        repl.files.write("/authority.der", authority)
         repl.run(PROGRAM.replace("OBJECTS", str(objects)), 120)
         for which in ("first", "second"):
             total, longest = repl.evaluate("handshake()", 300)

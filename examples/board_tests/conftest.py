@@ -11,6 +11,6 @@ PROGRAM = Path(__file__).with_name("vibration.py")
 def repl(dut):
     dut.deploy("features")  # with the module that the program imports
     with dut.repl() as repl:
-        repl.write_file(f"/{PROGRAM.name}", PROGRAM.read_bytes())
+        repl.files.write(f"/{PROGRAM.name}", PROGRAM.read_bytes())
         repl.run("import vibration")
         yield repl

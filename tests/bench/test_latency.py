@@ -16,7 +16,7 @@ from ternhost.cli import main
 from ternhost.errors import OK, UsageError
 from ternhost.terminal import Progress
 from terntools.boards import starting
-from terntools.boards.repl import ExecutionError
+from terntools.boards.prompt_errors import ExecutionError
 from terntools.emulators import catalogue
 
 SMALL = Case(d=4)

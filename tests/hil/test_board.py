@@ -71,10 +71,10 @@ def test_deploying_again_changes_nothing(dut, hello):
 def test_files_survive_a_reset(dut, hello):
     content = bytes(range(256)) * 8
     with dut.repl() as repl:
-        repl.write_file("/hil/kept.bin", content)
+        repl.files.write("/hil/kept.bin", content)
         repl.soft_reset()
-        assert repl.read_file("/hil/kept.bin") == content
-        repl.remove("/hil/kept.bin")
+        assert repl.files.read("/hil/kept.bin") == content
+        repl.files.remove("/hil/kept.bin")
     dut.start()
 
 

@@ -26,9 +26,9 @@ def port():
 def board(port):
     """The prompt of this board, without files and with a fresh heap."""
     with Repl(port) as repl:
-        for name in {path.split("/")[1] for path in repl.directory("/")}:
-            repl.remove(f"/{name}")
-            repl.remove_tree(f"/{name}")
+        for name in {path.split("/")[1] for path in repl.files.sizes("/")}:
+            repl.files.remove(f"/{name}")
+            repl.files.remove_tree(f"/{name}")
         repl.soft_reset()
         yield repl
 
@@ -36,7 +36,7 @@ def board(port):
 def hiding_paths(repl, files, before=""):
     """The paths that hide the library on a board with these files. before: code that runs first."""
     for path, text in files.items():
-        repl.write_file(path, text)
+        repl.files.write(path, text)
     repl.run(before)
     return hiding.find(repl, FILES)
 
@@ -95,14 +95,14 @@ def test_files_in_another_folder_of_the_path_hide_the_library(board):
 
 def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board):
     """No file of the user's is overwritten."""
-    board.write_file("/tern.py", b"new")
-    board.write_file("/tern.py.hidden", b"old")
+    board.files.write("/tern.py", b"new")
+    board.files.write("/tern.py.hidden", b"old")
 
     hiding_files = hiding.find(board, FILES)
     hiding.rename(board, hiding.new_paths(board, hiding_files))
 
-    assert board.read_file("/tern.py.hidden.hidden") == b"new"
-    assert board.read_file("/tern.py.hidden") == b"old"
+    assert board.files.read("/tern.py.hidden.hidden") == b"new"
+    assert board.files.read("/tern.py.hidden") == b"old"
 
 
 # On a board with the library
@@ -123,7 +123,7 @@ def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(deployed)
     deploy` refuses to install beside it, unless the user allows it to rename the folder.
     """
     with Repl(deployed) as repl:
-        repl.write_file("/tern/__init__.py", b'__version__ = "0.0.9"\n')
+        repl.files.write("/tern/__init__.py", b'__version__ = "0.0.9"\n')
 
     refused = rig.tern("board", "deploy", deployed, code=errors.USAGE)
     assert "rename /tern on the board" in refused.err
@@ -133,7 +133,7 @@ def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(deployed)
     assert result["moved"] == ["/tern"]
     assert "tern 0.0.9" not in result["hello"], "the library in /lib runs"
     with Repl(deployed, visits=True) as repl:
-        assert repl.read_file("/tern.hidden/__init__.py") == b'__version__ = "0.0.9"\n'
+        assert repl.files.read("/tern.hidden/__init__.py") == b'__version__ = "0.0.9"\n'
 
 
 NAMES = (b"/l\xe4rm.csv", b"/\xff\xfe", "/日本".encode(), b"/" + b"x" * 200)
@@ -152,7 +152,7 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed)
     rig.tern("board", "deploy", deployed, "--module", "local", code=0)
     with Repl(deployed) as repl:
         names = {name.decode(errors="surrogateescape") for name in NAMES}
-        assert names <= set(repl.directory("/"))
+        assert names <= set(repl.files.sizes("/"))
 
 
 # Programs of users
@@ -181,7 +181,7 @@ def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
     assert (result["modules"], result["missing"]) == (["helper.py"], [])
     assert starting.wait_for_hello(port).text.startswith("mine; ")
     with Repl(port) as repl:
-        assert "/lib/tern/softmax.mpy" in repl.directory(software.LIBRARY)
+        assert "/lib/tern/softmax.mpy" in repl.files.sizes(software.LIBRARY)
         assert not installing.plan(repl, program=read(path))[1], "nothing is left to do"
         without_program = installing.plan(repl)[1]
     assert list(without_program.write) == [software.MAIN], "the modules stay, and main.py is tern's"
@@ -234,7 +234,7 @@ def test_the_reason_of_a_silent_board_is_one_of_its_program(port, tmp_path, tern
 
 
 def test_a_program_that_ends_by_an_exception_is_the_reason_of_a_silent_board(board, port):
-    board.write_file("/main.py", b"1 / 0\n")
+    board.files.write("/main.py", b"1 / 0\n")
     board.close()
     with pytest.raises(DeviceError, match=r"main\.py ends with ZeroDivisionError"):
         starting.wait_for_hello(port, patience=1.0)
@@ -244,12 +244,12 @@ def test_a_program_that_ends_by_an_exception_is_the_reason_of_a_silent_board(boa
 
 
 def test_a_board_tells_its_slot(board):
-    board.write_file("/fleet.bin", fleet_file(bytes(32), slot=700))
+    board.files.write("/fleet.bin", fleet_file(bytes(32), slot=700))
     assert slot_of(board) == 0.7
 
 
 @pytest.mark.parametrize("data", [None, b"", b"another file"])
 def test_a_board_without_a_fleet_has_no_slot(board, data):
     if data is not None:
-        board.write_file("/fleet.bin", data)
+        board.files.write("/fleet.bin", data)
     assert slot_of(board) == 0.0

@@ -12,7 +12,8 @@ from tern.update import BOOT_FIELDS, MAGIC
 from ternhost import cache
 from ternhost.errors import UsageError
 from terntools.boards import mpy
-from terntools.boards.repl import GoneError, Repl
+from terntools.boards.prompt_errors import GoneError
+from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
 from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico
@@ -44,7 +45,7 @@ def test_a_power_cut_loses_only_a_file_that_was_never_closed(tmp_path):
     flash = tmp_path / "flash.bin"
     first = boot_pico(flash)
     with Repl(first.url) as repl:
-        repl.write_file("/kept.txt", b"x" * 5000)
+        repl.files.write("/kept.txt", b"x" * 5000)
         repl.run("file = open('/open.txt', 'w')\nfile.write('never closed')")
         first.cut_power()
 
@@ -118,17 +119,17 @@ def test_a_program_that_hangs_is_reset_and_rolled_back(tmp_path):
     """
     flash = tmp_path / "flash.bin"
     with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
-        repl.write_file("/lib/main.py", (TELL % "old").encode())
-        repl.write_file("/lib2/main.py", (TELL % "new" + HANGS).encode())
-        repl.write_file("/boot.bin", boot_file(proven=0, state=wire.RESTARTING, number=5))
-        repl.write_file("/main.py", mpy.LOADER.read_bytes())
+        repl.files.write("/lib/main.py", (TELL % "old").encode())
+        repl.files.write("/lib2/main.py", (TELL % "new" + HANGS).encode())
+        repl.files.write("/boot.bin", boot_file(proven=0, state=wire.RESTARTING, number=5))
+        repl.files.write("/main.py", mpy.LOADER.read_bytes())
 
         with pytest.raises(GoneError):  # the reset ends the serial port
             repl.execute("execfile('/main.py')", SECONDS_FOR_THE_TRIAL)
 
     with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
         rolled_back = boot_file(proven=0, state=wire.ROLLED_BACK, number=5)
-        assert repl.read_file("/boot.bin") == rolled_back
-        tried_first, *later = repl.read_file("/ran").split()
+        assert repl.files.read("/boot.bin") == rolled_back
+        tried_first, *later = repl.files.read("/ran").split()
         assert tried_first == b"new"
         assert set(later) == {b"old"}

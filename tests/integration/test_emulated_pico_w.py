@@ -71,7 +71,7 @@ def test_files_survive_a_power_cut(pico_firmware, tmp_path):
     flash = tmp_path / "flash.bin"
     first = pico_w.boot(pico_firmware, flash)
     with Repl(first.url) as repl:
-        repl.write_file("/kept.txt", b"kept")
+        repl.files.write("/kept.txt", b"kept")
         first.cut_power()
     with pico_w.boot(None, flash) as again, Repl(again.url) as repl:
         assert repl.evaluate("open('/kept.txt').read()", SECONDS) == "kept"

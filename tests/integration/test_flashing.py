@@ -107,13 +107,13 @@ def flash_file(board, box, data, code=0):
 @pytest.fixture
 def board_with_ledger(board):
     with Repl(board.url) as repl:
-        repl.write_file("/ledger.bin", b"kept")
+        repl.files.write("/ledger.bin", b"kept")
     return board
 
 
 def ledger(board):
     with Repl(board.url) as repl:
-        return repl.read_file("/ledger.bin")
+        return repl.files.read("/ledger.bin")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other,
     """
     with Repl(board.url) as prompt:
         silent = "import micropython, time\nmicropython.kbd_intr(-1)\ntime.sleep(3600)\n"
-        prompt.write_file("/main.py", silent.encode())
+        prompt.files.write("/main.py", silent.encode())
         prompt.start_main()
     mount(lambda: [other])
 

@@ -41,7 +41,7 @@ def board(tmp_path_factory):
 def make_full(url, free_blocks):
     """Leave so many free blocks on the board's flash, and make its library an older one."""
     with Repl(url, visits=True) as repl:
-        repl.remove(LOG)
+        repl.files.remove(LOG)
         repl.run(AGE)
         repl.run(f"FREE_BLOCKS = {free_blocks}\n{FILL}", timeout=60)
 
@@ -49,7 +49,7 @@ def make_full(url, free_blocks):
 def ledgers(url):
     """The contents of the board's ledgers, by path."""
     with Repl(url, visits=True) as repl:
-        return {path: repl.read_file(path) for path in repl.directory("/ledger")}
+        return {path: repl.files.read(path) for path in repl.files.sizes("/ledger")}
 
 
 def test_a_deployment_without_room_says_what_takes_it(board):
@@ -65,14 +65,14 @@ def test_a_board_without_room_keeps_its_release(board, free_blocks):
     make_full(board, free_blocks)
     before = ledgers(board)
     with Repl(board, visits=True) as repl:
-        old = repl.directory("/lib/tern")
+        old = repl.files.sizes("/lib/tern")
 
     rig.tern("board", "deploy", board, code=STORAGE)
 
     wait_for_board(board, DEVICE)
     with Repl(board, visits=True) as repl:
-        files = repl.directory("/")
-        assert repl.directory("/lib/tern") == old
+        files = repl.files.sizes("/")
+        assert repl.files.sizes("/lib/tern") == old
     assert not [path for path in files if path.endswith(".new")]
     assert ledgers(board).keys() == before.keys()
 
@@ -81,6 +81,6 @@ def test_a_deployment_succeeds_once_there_is_room(board):
     make_full(board, free_blocks=1)
     rig.tern("board", "deploy", board, code=STORAGE)
     with Repl(board, visits=True) as repl:
-        repl.remove(LOG)
+        repl.files.remove(LOG)
     rig.tern("board", "deploy", board, code=OK)
     wait_for_board(board, DEVICE)

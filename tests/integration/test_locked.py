@@ -61,7 +61,7 @@ def flash(deployed, tmp_path_factory):
     shutil.copy(deployed, folder)
     with boot_pico(folder / "flash.bin") as board:
         with Repl(board.url) as prompt, Store(folder / "store.sqlite", beside=True) as store:
-            prompt.write_file("/boot.py", b"import os\n")
+            prompt.files.write("/boot.py", b"import os\n")
             provision.apply(prompt, provision.plan(prompt, member(), store), member(), store)
         done = run_provision(board.url, member(lock=True), folder / "store.sqlite")
         assert (done["written"], done["removed"]) == (["/lock"], ["/boot.py"])
@@ -200,8 +200,8 @@ def quick():
 @pytest.fixture
 def prompt(quick):
     with Repl(quick.url) as opened:
-        for path in opened.directory("/"):
-            opened.remove(path)
+        for path in opened.files.sizes("/"):
+            opened.files.remove(path)
         yield opened
 
 
@@ -210,10 +210,10 @@ def updatable(prompt):
     """This board with a loader, which starts main.py or an update; and `boot.bin` as it says."""
     files = software.library_files(machines.Machine.of(prompt), more=[software.UPDATE])
     for path in (software.PROGRAM, software.MAIN):
-        prompt.write_file(path, files[path])
+        prompt.files.write(path, files[path])
 
     def with_boot_file(proven, state):
-        prompt.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
+        prompt.files.write("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
         return prompt
 
     return with_boot_file

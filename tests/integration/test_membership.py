@@ -38,7 +38,7 @@ def join(repl, wanted, store):
 def account_of(repl, folder):
     """The account in the board's ledger."""
     copy = folder / "ledger"
-    copy.write_bytes(repl.read_file(LEDGER))
+    copy.write_bytes(repl.files.read(LEDGER))
     account = ledger.Ledger()
     account.load(str(copy))
     return account
@@ -70,8 +70,8 @@ def board(port):
 
 
 def erase(repl):
-    for path in repl.directory("/"):
-        repl.remove(path)
+    for path in repl.files.sizes("/"):
+        repl.files.remove(path)
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_a_ledger_is_never_overwritten(board, store, tmp_path):
     """
     join(board, member(), store)
     spent = spent_ledger(tmp_path, budget=100_000_000)  # micro-epsilon
-    board.write_file(LEDGER, spent)
+    board.files.write(LEDGER, spent)
 
     changes = provision.plan(board, member(shapes=("table",)), store)
     file_changes.apply(board, changes)
 
     assert list(changes.write) == [CLIENTS]
-    assert board.read_file(LEDGER) == spent
+    assert board.files.read(LEDGER) == spent
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_lost_ledger_is_not_replaced(board, store, wanted):
     knows: a new one, on whatever terms, would give the whole budget again.
     """
     join(board, member(), store)
-    board.remove(LEDGER)
+    board.files.remove(LEDGER)
     with pytest.raises(RefusedError, match="lost its ledger"):
         provision.plan(board, member(**wanted), store)
 
@@ -120,7 +120,7 @@ def test_a_lost_ledger_is_not_replaced(board, store, wanted):
 def test_a_lost_ledger_is_not_replaced_by_another_store(board, store, tmp_path):
     """Nor does a fresh store, which has never heard of the board, give it a new ledger."""
     join(board, member(), store)
-    board.remove(LEDGER)
+    board.files.remove(LEDGER)
     with Store(tmp_path / "fresh.sqlite") as fresh:
         with pytest.raises(RefusedError, match="lost its ledger"):
             provision.plan(board, member(), fresh)
@@ -131,7 +131,7 @@ def test_a_lost_ledger_is_not_replaced_by_another_store(board, store, tmp_path):
 def test_a_damaged_ledger_counts_as_lost(board, store, damage):
     """A file that is not a ledger tells as little of what is spent as none."""
     join(board, member(), store)
-    board.write_file(LEDGER, damage)
+    board.files.write(LEDGER, damage)
     with pytest.raises(RefusedError, match=r"bad ledger .* nobody knows"):
         provision.plan(board, member(), store)
 
@@ -250,11 +250,11 @@ def test_a_device_begins_again_with_new_keys(erased_after_rounds, store, tmp_pat
 
     provision.apply(erased_after_rounds, changes, again, store)
 
-    key_on_board = erased_after_rounds.read_file(CLIENTS)[4:36]  # behind the id of the device
+    key_on_board = erased_after_rounds.files.read(CLIENTS)[4:36]  # behind the id of the device
     assert key_on_board == store.keys()[7] != old_key
     new_fleet = fleet_key(store)
     path = tmp_path / storage.FLEET
-    path.write_bytes(erased_after_rounds.read_file(FLEET))
+    path.write_bytes(erased_after_rounds.files.read(FLEET))
     fleet_key_on_board, *_, epoch_on_board = storage.read_fleet(str(path))[:5]
     assert (fleet_key_on_board, epoch_on_board) == (new_fleet.key, new_fleet.epoch)
     assert new_fleet.key != old_fleet.key
@@ -313,8 +313,8 @@ def test_a_device_with_its_own_key_only_has_a_key_that_stays(board, store):
     """
     alone = member(settings={"whole_fleet": False})
     join(board, alone, store)
-    assert fleet_key(store).key not in board.read_file(FLEET)
-    assert board.read_file(FLEET)[44:48] == b"\xff" * 4, "the last epoch"
+    assert fleet_key(store).key not in board.files.read(FLEET)
+    assert board.files.read(FLEET)[44:48] == b"\xff" * 4, "the last epoch"
     assert not provision.plan(board, alone, store)
 
 
@@ -343,8 +343,8 @@ def counting(chip):
     """The prompt of that board, unprovisioned, with no fuse burnt."""
     with Repl(chip) as repl:
         for path in (CLIENTS, LEDGER):
-            repl.remove(path)
-        repl.write_file(COUNTER, NEW)
+            repl.files.remove(path)
+        repl.files.write(COUNTER, NEW)
         yield repl
 
 
@@ -387,6 +387,6 @@ def test_an_old_copy_of_a_bound_ledger_is_refused(counting, store):
     """
     join(counting, bound(), store)
     two_steps_burnt = bytes((1, 1, 1, 1)) + bytes(8)
-    counting.write_file(COUNTER, two_steps_burnt)
+    counting.files.write(COUNTER, two_steps_burnt)
     with pytest.raises(RefusedError, match="old copy of its ledger"):
         provision.plan(counting, member(), store)

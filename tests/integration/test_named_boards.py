@@ -47,7 +47,7 @@ def test_a_named_board_has_the_same_port_after_a_restart():
 
 def test_a_named_board_keeps_its_files():
     with running("desk") as (_, port), Repl(port) as repl:
-        repl.write_file("/note.txt", b"kept")
+        repl.files.write("/note.txt", b"kept")
     with running("desk") as (_, port), Repl(port) as repl:
         assert repl.evaluate("open('/note.txt').read()") == "kept"
 

@@ -94,7 +94,7 @@ def test_a_board_with_another_schema_gets_the_new_one(pico, schema):
     assert result["written"] == ["/columns.json"]
     assert starting.wait_for_hello(pico).text.startswith("4 features")
     with Repl(pico, visits=True) as repl:
-        assert repl.read_file("/columns.json") == Schema.read(schema).for_board()
+        assert repl.files.read("/columns.json") == Schema.read(schema).for_board()
 
 
 MANY_COLUMNS = "".join(f"[columns.x{number}]\nlow = 0\nhigh = 1\n" for number in range(128))

@@ -48,10 +48,10 @@ def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
     flash = tmp_path / "flash.bin"
     flash_image.fill(name, flash, software.library_files)
     with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
-        before = repl.directory("/")
+        before = repl.files.sizes("/")
         self_check.require_compiler(repl, processor_of(repl))
         assert self_check.library_answers(repl) == self_check.expected_answers()
-        assert repl.directory("/") == before  # the check leaves no file
+        assert repl.files.sizes("/") == before  # the check leaves no file
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
     assert error in ended.err
     assert f"pip install {mpy.COMPILER}" in ended.err
     with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
-        deployed = [path for path in repl.directory("/") if not path.startswith("/tern-check")]
+        deployed = [path for path in repl.files.sizes("/") if not path.startswith("/tern-check")]
         assert not deployed
 
 
@@ -109,7 +109,7 @@ def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deploy
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
             install_altered(repl, "sampler", right="rest >> 22)", wrong="rest >> 21)")
 
-        assert software.MAIN not in repl.directory("/")
+        assert software.MAIN not in repl.files.sizes("/")
         _, changes = installing.plan(repl)
         assert set(changes.write) == {"/lib/tern/sampler.mpy", software.MAIN}
 
@@ -128,7 +128,7 @@ def test_after_a_library_that_crashes_the_program_before_is_back(flash):
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
         _, changes = installing.plan(repl)
         assert not changes, "it is whole"
-        copies = [path for path in repl.directory("/") if path.endswith(undo.UNDO)]
+        copies = [path for path in repl.files.sizes("/") if path.endswith(undo.UNDO)]
         assert not copies
 
 
@@ -151,4 +151,4 @@ def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):
         ended = rig.tern("board", "provision", board.url, *words, code=1)
         assert "computes a wrong gradient" in ended.err
         with Repl(board.url) as repl:
-            assert "/clients.bin" not in repl.directory("/")
+            assert "/clients.bin" not in repl.files.sizes("/")

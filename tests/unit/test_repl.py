@@ -8,7 +8,7 @@ from harness.port import port_that_prints
 
 from ternhost import errors
 from ternhost.errors import DeviceError
-from terntools.boards import heard, repl
+from terntools.boards import console, heard, repl
 
 GPS = b"$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47\r\n"
 # What an ESP32 prints at a start, and when its firmware is for a larger flash.
@@ -25,7 +25,7 @@ SMALL_FLASH = (
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
     monkeypatch.setattr(repl, "ENTER_TRIES", 1)
-    monkeypatch.setattr(repl, "MOST_TALK", 0.5)
+    monkeypatch.setattr(console, "MOST_TALK", 0.5)
     monkeypatch.setattr(repl, "LOCKED_PATIENCE", 0.5)
 
 

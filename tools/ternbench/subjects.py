@@ -21,7 +21,8 @@ from ternhost.errors import UsageError
 from ternhost.reach import fleet
 from ternhost.reach.ports.fleet import OnPorts
 from terntools.boards import file_changes
-from terntools.boards.repl import Repl, SilenceError
+from terntools.boards.prompt_errors import SilenceError
+from terntools.boards.repl import Repl
 from terntools.emulators import micropython, qemu
 from terntools.emulators.fleets import OnFirmware
 from terntools.emulators.pico import SAMPLER, boot_pico
@@ -107,10 +108,10 @@ class BoardSubject(Subject):
 
     def install(self, files: Mapping[str, bytes]) -> None:
         """Replace the files under DIRECTORY, and start the program over them."""
-        for path in self._repl.directory(DIRECTORY):
-            self._repl.remove(path)
+        for path in self._repl.files.sizes(DIRECTORY):
+            self._repl.files.remove(path)
         for path, data in files.items():
-            self._repl.write_file(f"{DIRECTORY}/{path}", data)
+            self._repl.files.write(f"{DIRECTORY}/{path}", data)
         self._repl.soft_reset()
         setup = f"setup({DIRECTORY!r}, {self._marker}, {self._clock!r})"
         self._repl.run(f"from latency_program import *\nheap = {setup}", _BENCH_TIMEOUT)

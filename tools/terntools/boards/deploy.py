@@ -12,9 +12,10 @@ from ternhost.text import counted
 from ternhost.words import HELP
 from terntools.boards import devices, mpy
 from terntools.boards.file_changes import Changes
+from terntools.boards.files import FileProgress
 from terntools.boards.installing import install, plan
 from terntools.boards.program import Program, of_options
-from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.repl import Repl
 from terntools.boards.slot import slot_of
 from terntools.boards.starting import require_started, wait_for_hello
 from terntools.terminal import Bar

@@ -15,7 +15,8 @@ from ternhost.reach.patience import MOST_WAIT
 from ternhost.reach.ports import names
 from ternhost.text import counted
 from terntools.boards import devices, file_changes, records, starting
-from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.files import FileProgress
+from terntools.boards.repl import Repl
 from terntools.boards.slot import slot_of
 from terntools.terminal import Bar
 
@@ -127,7 +128,7 @@ def handle(
         if rows is not None:
             _check_width(repl, rows, before)
         if clear:
-            repl.remove_tree(records.FOLDER)
+            repl.files.remove_tree(records.FOLDER)
         if rows is not None:
             last_segment = 0 if clear else before.last
             files = records.segments(rows, last_segment)

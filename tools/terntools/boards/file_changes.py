@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ternhost.text import counted
 from terntools.boards import hiding
-from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.files import FileProgress
+from terntools.boards.repl import Repl
 from terntools.boards.software import MAIN
 from terntools.boards.undo import UNDO
 
@@ -61,7 +62,7 @@ class Changes:
 
 
 def digest(data: bytes) -> str:
-    """Return the digest of a file's bytes, as Repl.hashes returns it for a file on a board."""
+    """Return the digest of a file's bytes, as Files.digests returns it for a file on a board."""
     return hashlib.sha256(data).digest()[:8].hex()
 
 
@@ -71,14 +72,14 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
     files: contents by path. prune: a folder of the board, or None to remove nothing. The files that
     an interrupted deployment renamed, to undo it, are not removed.
     """
-    digests_on_board = repl.hashes(list(files))
+    digests_on_board = repl.files.digests(list(files))
     changed = {}
     for path, data in files.items():
         if digests_on_board.get(path) != digest(data):
             changed[path] = data
     stale = []
     if prune:
-        for path in sorted(repl.directory(prune)):
+        for path in sorted(repl.files.sizes(prune)):
             if path not in files and not path.endswith(UNDO):
                 stale.append(path)
     return Changes(write=changed, remove=tuple(stale), main=files.get(MAIN, b""))
@@ -99,7 +100,7 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
             if progress:
                 progress(bytes_done + sent, changes.size)
 
-        repl.write_file(path, data, show)
+        repl.files.write(path, data, show)
         bytes_done += len(data)
     for path in changes.remove:
-        repl.remove(path)
+        repl.files.remove(path)

@@ -12,7 +12,7 @@ from terntools.boards import at_port, devices, esp32, heard
 from terntools.boards.firmware import SOURCES, Firmware, read_firmware
 from terntools.boards.flash_options import DEFAULT, FLASH_BAUD, BootLoader, FlashOptions
 from terntools.boards.flash_pico import flash_pico
-from terntools.boards.repl import NoPromptError
+from terntools.boards.prompt_errors import NoPromptError
 from terntools.boards.volumes import find_volumes
 from terntools.terminal import Bar
 

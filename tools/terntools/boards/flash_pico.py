@@ -12,7 +12,8 @@ from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.boards import at_port, pico_files, running, uf2, usb, volumes
 from terntools.boards.firmware import Firmware
 from terntools.boards.flash_options import FlashOptions
-from terntools.boards.repl import ExecutionError, Repl
+from terntools.boards.prompt_errors import ExecutionError
+from terntools.boards.repl import Repl
 from terntools.boards.volumes import RECOVER
 
 LEAVE_WAIT = 10.0  # seconds until a board has left its port for its boot loader

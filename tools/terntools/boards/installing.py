@@ -7,9 +7,10 @@ from dataclasses import replace
 from ternhost.errors import TernError
 from terntools.boards import hiding, mpy, room, self_check
 from terntools.boards.file_changes import Changes, apply, compare
+from terntools.boards.files import FileProgress
 from terntools.boards.machines import Machine
 from terntools.boards.program import Program
-from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.repl import Repl
 from terntools.boards.self_check import MiscompiledError
 from terntools.boards.software import LIBRARY, MAIN, library_files
 from terntools.boards.undo import keep_for_undo
@@ -49,7 +50,7 @@ def plan(
     hiding.ignore_root(repl)
     machine = Machine.of(repl)
     if not whole:
-        library_on_board = repl.directory(LIBRARY)
+        library_on_board = repl.files.sizes(LIBRARY)
         requested_modules = list(more)
         more = []
         for name in mpy.choices():
@@ -92,10 +93,10 @@ def install(
         # Neither the old program nor a wrong library is to run. A board that crashed restarts, and
         # then cannot be reached here.
         with contextlib.suppress(TernError):
-            repl.remove(MAIN)
+            repl.files.remove(MAIN)
         raise
 
     # From here on the new program counts, and the old files are removed.
     repl.run(_SETTLE)
-    repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
+    repl.files.write(MAIN, changes.main or mpy.MAIN.read_bytes())
     repl.run(f"import os\nfor path in {kept_for_undo!r}:\n os.remove(path)")

@@ -87,7 +87,7 @@ def _read_ledger(repl: Repl, member: Member) -> Any:
     Raises RefusedError and UsageError, as `check_ledger` does.
     """
     ledger = Ledger()
-    data = repl.read_file("/" + storage.ledger_name(member.device))
+    data = repl.files.read("/" + storage.ledger_name(member.device))
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
         copy.write_bytes(data)
@@ -131,8 +131,8 @@ def _require_same_unit(repl: Repl, member: Member) -> None:
     """
     path = "/" + storage.FLEET
     data = b""
-    if path in repl.directory("/"):
-        data = repl.read_file(path)
+    if path in repl.files.sizes("/"):
+        data = repl.files.read(path)
     if data[:4] != storage.FLEET_MAGIC:
         return
     unit = int.from_bytes(data[-2:], "little")  # the last field of fleet.bin

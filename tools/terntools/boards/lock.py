@@ -36,7 +36,7 @@ def check(repl: Repl, network: bool) -> None:
             "is locked",
             hint=f"this replaces the board's program: tern board deploy {repl.name}",
         )
-    hiding.require_none(repl, hiding.find(repl, repl.directory(software.LIBRARY)))
+    hiding.require_none(repl, hiding.find(repl, repl.files.sizes(software.LIBRARY)))
     if network and not machines.Machine.of(repl).network:
         raise UsageError(
             f"the board on {repl.name} has no network: locked, with a broker for its link, it "
@@ -47,7 +47,7 @@ def check(repl: Repl, network: bool) -> None:
 
 def _starts_our_main(repl: Repl) -> bool:
     """Return whether the board starts main.py of this tern, directly or through the loader."""
-    digests = repl.hashes([software.MAIN, software.PROGRAM])
+    digests = repl.files.digests([software.MAIN, software.PROGRAM])
     our_main = file_changes.digest(mpy.MAIN.read_bytes())
     loader = file_changes.digest(mpy.LOADER.read_bytes())
     has_loader = digests.get(software.MAIN) == loader
@@ -64,9 +64,9 @@ def _may_start_update(repl: Repl) -> bool:
     loader ignores it, too, and starts /lib.
     """
     path = "/" + update.BOOT
-    if path not in repl.directory("/"):
+    if path not in repl.files.sizes("/"):
         return False
-    data = repl.read_file(path)
+    data = repl.files.read(path)
     if len(data) != _BOOT_BYTES:
         return False
     proven_folder = data[4]  # whose program is known to work; 0 stands for /lib

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from ternhost.errors import UsageError
-from terntools.boards.repl import OLDEST_MICROPYTHON, Repl
+from terntools.boards.raw_paste import OLDEST_MICROPYTHON
+from terntools.boards.repl import Repl
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
 _PROCESSORS = (

@@ -18,8 +18,9 @@ from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from terntools.boards import counter, file_changes, lifetime, lock, mpy, software
+from terntools.boards.files import FileProgress
 from terntools.boards.member import SHAPES, Member
-from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.repl import Repl
 
 # Tells whether the board needs Wi-Fi, and has not joined any.
 _NETWORK = """
@@ -59,7 +60,7 @@ def plan(repl: Repl, member: Member, store: Store) -> file_changes.Changes:
     life_note = ""
     counter_step = 0
     ledger_path = "/" + storage.ledger_name(member.device)
-    has_ledger = ledger_path in repl.directory("/" + storage.LEDGERS)
+    has_ledger = ledger_path in repl.files.sizes("/" + storage.LEDGERS)
     if has_ledger:
         lifetime.check_ledger(repl, member, store)
     elif device_on_board is not None:
@@ -94,7 +95,7 @@ def _check_connection(repl: Repl, member: Member) -> None:
     if member.broker is None or member.broker.ssid is not None:
         return
     needs_wifi = repl.run(_NETWORK).strip() == "True"
-    programs = repl.hashes([software.MAIN, software.PROGRAM])
+    programs = repl.files.digests([software.MAIN, software.PROGRAM])
     # A user's program may join a network by itself; tern's own main.py does not.
     runs_our_main = file_changes.digest(mpy.MAIN.read_bytes()) in programs.values()
     if runs_our_main and needs_wifi:
@@ -106,9 +107,9 @@ def _check_connection(repl: Repl, member: Member) -> None:
 
 def _device_on_board(repl: Repl) -> int | None:
     """Return the id of the device that the board is; None if it is not provisioned yet."""
-    if _CLIENTS not in repl.directory("/"):
+    if _CLIENTS not in repl.files.sizes("/"):
         return None
-    device_field = repl.read_file(_CLIENTS)[:4]
+    device_field = repl.files.read(_CLIENTS)[:4]
     return int.from_bytes(device_field, "little")
 
 
@@ -185,7 +186,7 @@ def _files_of_other_links(
     if member.lock:
         optional_paths.append(lock.BOOT)
     unwanted_paths = [path for path in optional_paths if path not in files]
-    existing_paths = repl.hashes(unwanted_paths).keys()
+    existing_paths = repl.files.digests(unwanted_paths).keys()
     return tuple(existing_paths)
 
 

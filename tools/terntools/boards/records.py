@@ -21,7 +21,8 @@ from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import Rows
 from ternhost.text import counted
-from terntools.boards.repl import FileProgress, Repl
+from terntools.boards.files import FileProgress
+from terntools.boards.repl import Repl
 
 FOLDER = "/" + recorder.SAMPLES
 _PATH = "/" + storage.RECORDS
@@ -60,9 +61,9 @@ def read(repl: Repl, progress: FileProgress | None = None) -> BoardRecords:
     """
     segments_by_number = _read_segments(repl, progress)
     if not segments_by_number:
-        if _PATH not in repl.directory("/"):
+        if _PATH not in repl.files.sizes("/"):
             return BoardRecords(None, None)
-        return BoardRecords(_provisioned(repl.read_file(_PATH)), _PATH)
+        return BoardRecords(_provisioned(repl.files.read(_PATH)), _PATH)
 
     last_number, _ = segments_by_number[-1]
     rows_of_segments = [rows for _, rows in segments_by_number]
@@ -77,12 +78,12 @@ def _read_segments(repl: Repl, progress: FileProgress | None) -> list[tuple[int,
 
     Returns the number and the records of each, sorted by number.
     """
-    sizes = repl.directory(FOLDER)
+    sizes = repl.files.sizes(FOLDER)
     total_bytes = sum(sizes.values())
     rows_by_number: list[tuple[int, Rows]] = []
     bytes_read = 0
     for path, size in sizes.items():
-        number, rows = _segment(path, repl.read_file(path))
+        number, rows = _segment(path, repl.files.read(path))
         bytes_read += size
         if progress:
             progress(bytes_read, total_bytes)

@@ -62,7 +62,7 @@ def full_error(repl: Repl, needed_bytes: int = 0) -> StorageError:
     text = f"the flash of the board on {repl.name} is full: {free_bytes:,} of {counted(all_bytes, 'byte')} are free"
     if needed_bytes:
         text += f", and {needed_bytes:,} are needed"
-    sizes = repl.directory("/")
+    sizes = repl.files.sizes("/")
     advice = []
     removable = _removable(sizes)
     if removable:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from ternhost.errors import UsageError
 from terntools.boards import binary_info, uf2
-from terntools.boards.repl import ExecutionError, Repl
+from terntools.boards.prompt_errors import ExecutionError
+from terntools.boards.repl import Repl
 
 # Tells the name of the Python, the board's description, and the chip's number.
 ASK = """

@@ -26,7 +26,8 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards
 from terntools.boards import answers, hiding, mpy
-from terntools.boards.repl import GoneError, Repl, SilenceError
+from terntools.boards.prompt_errors import GoneError, SilenceError
+from terntools.boards.repl import Repl
 
 _CONSTRUCTS = Path(__file__).with_name("constructs.py")
 _FOLDER = "/tern-check"  # on the board, while it is checked
@@ -323,7 +324,7 @@ def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
     repl.soft_reset()
     try:
         for path, data in files.items():
-            repl.write_file(f"{_FOLDER}/{path}", data)
+            repl.files.write(f"{_FOLDER}/{path}", data)
         repl.run(f"import sys\nsys.path.insert(0, {_FOLDER!r})")
         yield
     finally:
@@ -331,4 +332,4 @@ def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
             if not repl.at_prompt:
                 repl.enter()
             repl.soft_reset()
-            repl.remove_tree(_FOLDER)
+            repl.files.remove_tree(_FOLDER)

@@ -44,10 +44,10 @@ def keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str]
     program renames back as well. Returns the paths of the renamed files, which end with UNDO; that
     of the old main.py is the last one.
     """
-    paths_on_board = set(repl.directory("/"))
+    paths_on_board = set(repl.files.sizes("/"))
     old_main = b""
     if MAIN in paths_on_board:
-        old_main = repl.read_file(MAIN)
+        old_main = repl.files.read(MAIN)
     # The files that an earlier deployment renamed.
     kept_paths = {path for path in paths_on_board if path.endswith(UNDO)}
 
@@ -58,14 +58,14 @@ def keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str]
         new_names = {**renamed_before(old_main), **new_names}
     else:
         for path in kept_paths:  # left by a deployment that was completed
-            repl.remove(path)
+            repl.files.remove(path)
         kept_paths = set()
         if old_main:
-            repl.write_file(MAIN + UNDO, old_main)
+            repl.files.write(MAIN + UNDO, old_main)
             kept_paths.add(MAIN + UNDO)
 
     # main.py comes first: from the first renamed file on, a restart must undo what was done.
-    repl.write_file(MAIN, undoer(new_names))
+    repl.files.write(MAIN, undoer(new_names))
     paths_to_move = []
     for path in paths:
         if path in paths_on_board and path + UNDO not in kept_paths:

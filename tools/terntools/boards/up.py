@@ -39,7 +39,8 @@ from terntools.boards.file_changes import Changes
 from terntools.boards.firmware import SOURCES, Firmware, read_firmware
 from terntools.boards.flash_options import DEFAULT, FlashOptions
 from terntools.boards.member import Member
-from terntools.boards.repl import NoPromptError, Repl, SilenceError
+from terntools.boards.prompt_errors import NoPromptError, SilenceError
+from terntools.boards.repl import Repl
 from terntools.terminal import Bar
 
 # The help shows these options alone.

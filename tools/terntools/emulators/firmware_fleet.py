@@ -166,6 +166,6 @@ def _wait_for_hello(board: EmulatedMachine, directory: Path) -> None:
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:
     """Copy the ledgers of a board into its directory. A board that does not answer is left alone."""
     with contextlib.suppress(TernError), Repl(board.url) as repl:
-        for path in repl.directory("/" + storage.LEDGERS):
+        for path in repl.files.sizes("/" + storage.LEDGERS):
             with open(directory / path.lstrip("/"), "wb", opener=private) as file:
-                file.write(repl.read_file(path))
+                file.write(repl.files.read(path))

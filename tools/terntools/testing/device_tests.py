@@ -23,7 +23,8 @@ from typing import Any
 from ternhost.errors import UsageError
 from ternhost.reach.ports.link import BAUD
 from terntools.boards import file_changes, installing, machines, mpy, software
-from terntools.boards.repl import GoneError, Repl, SilenceError
+from terntools.boards.prompt_errors import GoneError, SilenceError
+from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image, micropython, newest, webassembly
 from terntools.emulators.unix_fleet import FIRMWARE
 from terntools.testing import prepared_flash, webassembly_lacks

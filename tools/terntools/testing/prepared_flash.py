@@ -105,7 +105,7 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
         with catalogue.boot(name, new_flash, skip_idle=True) as board, Repl(board.url) as repl:
             changes = file_changes.compare(repl, files, prune=software.LIBRARY)
             installing.install(repl, machine, changes)
-            repl.remove(software.MAIN)  # what copies it starts at the prompt
+            repl.files.remove(software.MAIN)  # what copies it starts at the prompt
         shutil.copyfile(new_flash, flash)
     return {"processor": machine.processor}
 
