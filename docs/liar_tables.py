@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from ternhost.datasets import Table
-from ternhost.learn import attributes, liars
-from ternhost.learn.bin_levels import levels_of
-from ternhost.learn.bin_tree import Distribution, ReportedLevel
-from ternhost.learn.collect import Options
+from ternhost.learn import liars
+from ternhost.learn.collecting import attributes
+from ternhost.learn.collecting.collect import Options
+from ternhost.learn.collecting.estimate import CategoryReports, frequency_law
 from ternhost.learn.designs import DeviceClass
-from ternhost.learn.estimate import CategoryReports, frequency_law
+from ternhost.learn.distributions.bin_levels import levels_of
+from ternhost.learn.distributions.bin_tree import Distribution, ReportedLevel
 from ternhost.privacy import mechanisms
 from ternhost.privacy.base import MICRO
 

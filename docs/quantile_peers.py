@@ -15,7 +15,7 @@ import numpy as np
 
 from ternhost.datasets import Table
 from ternhost.learn.base import Population
-from ternhost.learn.collect import Values
+from ternhost.learn.collecting.collect import Values
 from ternhost.planning.simulation import simulate
 
 BINS = 256  # of the distributions that the peers estimate

@@ -12,7 +12,7 @@ import quantile_peers as peers
 from tern.fixed import ONE
 from ternhost.datasets import Table
 from ternhost.learn.base import Population
-from ternhost.learn.quantiles import Quantiles
+from ternhost.learn.distributions.quantiles import Quantiles
 from ternhost.planning.simulation import collection, simulate
 
 METHODS = (

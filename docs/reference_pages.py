@@ -17,7 +17,7 @@ import ternhost
 from ternhost import errors
 from ternhost.cli import everywhere, tree
 from ternhost.cli.parser import subparsers_of
-from ternhost.datasets import schema_file
+from ternhost.datasets.schemas import schema_file
 from ternhost.datasets.sources import Source
 from ternhost.learn.base import ALGORITHMS
 from ternhost.options import flag, options_of
@@ -33,7 +33,7 @@ REGISTRIES = {
     "Mechanisms": "ternhost.privacy.mechanisms:REGISTRY",
     "Data sets": "ternhost.datasets:SOURCES",
     "Fleets": "ternhost.reach.fleet:KINDS",
-    "Optimisers": "ternhost.learn.optimisers:OPTIMISERS",
+    "Optimisers": "ternhost.learn.models.optimisers:OPTIMISERS",
     "Brokers": "ternhost.reach.broker.kinds:KINDS",
 }
 

@@ -26,18 +26,18 @@ from ternhost.cli import running
 from ternhost.cli.tree import build_parser
 from ternhost.datasets import MULTICLASS, Dataset
 from ternhost.demo import jobs
-from ternhost.learn import judging
 from ternhost.learn.base import Population, algorithms_of
-from ternhost.learn.direct import Direct
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.fedsum import FedSum
-from ternhost.learn.infer import Infer
-from ternhost.learn.losses import mean_labels
-from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
-from ternhost.learn.observations import Observation
-from ternhost.learn.optimum import fit, optimum
+from ternhost.learn.inference.infer import Infer
+from ternhost.learn.models import judging
+from ternhost.learn.models.fedsgd import FedSGD
+from ternhost.learn.models.losses import mean_labels
+from ternhost.learn.models.optimum import fit, optimum
+from ternhost.learn.models.training import TrainingPlan
+from ternhost.learn.one_answer.direct import Direct
+from ternhost.learn.one_answer.mean_gradients import Answer, LabelFacts, MeanGradients
+from ternhost.learn.one_answer.observations import Observation
 from ternhost.learn.parameters import MODELS, quantise
-from ternhost.learn.training import TrainingPlan
+from ternhost.learn.sums.fedsum import FedSum
 from ternhost.planning import records
 from ternhost.planning.simulation import (
     default,

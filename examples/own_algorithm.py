@@ -19,8 +19,8 @@ from ternhost import Simulated, datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Holdings
-from ternhost.learn import estimate
 from ternhost.learn.base import ALGORITHMS, Cohort, Learner, Population
+from ternhost.learn.collecting import estimate
 from ternhost.learn.designs import BudgetOptions, MechanismOptions, by_class
 from ternhost.learn.devices import take
 from ternhost.options import option, require

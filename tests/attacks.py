@@ -11,8 +11,9 @@ import numpy as np
 
 from tern import card as cards
 from tern.fixed import ONE
-from ternhost.learn import estimate, liars
-from ternhost.learn.estimate import CategoryReports
+from ternhost.learn import liars
+from ternhost.learn.collecting import estimate
+from ternhost.learn.collecting.estimate import CategoryReports
 from ternhost.privacy import certify, mechanisms
 
 ATTACKS = 1000

@@ -16,7 +16,7 @@ import sample_store
 from playwright.sync_api import sync_playwright
 from warm import TERN
 
-from ternhost.learn.quantile_options import Options
+from ternhost.learn.distributions.quantile_options import Options
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run

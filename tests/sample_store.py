@@ -10,7 +10,7 @@ from tern import wire
 from ternhost.count.members import integers
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Reports, StoredCohort, StoredRound
-from ternhost.learn.fedsgd import Options
+from ternhost.learn.models.fedsgd import Options
 from ternhost.privacy import mechanisms
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions

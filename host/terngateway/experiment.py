@@ -15,11 +15,12 @@ from terngateway.planning import PlannedReports, Site, largest_epsilon
 from terngateway.weighing import ROUNDS
 from ternhost.count.disclosures import Disclosures
 from ternhost.datasets import Dataset
-from ternhost.learn import choice, judging
+from ternhost.learn import choice
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.learning import Learning
+from ternhost.learn.models import judging
+from ternhost.learn.models.fedsgd import FedSGD
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.learn.parameters import MODELS
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import default, figure_of, optimal_figures, simulate

@@ -222,8 +222,8 @@ def _plan_is_named(named: Mapping[str, Any]) -> bool:
 
     named: all options that the user has named.
     """
-    from ternhost.learn.direct import Direct
-    from ternhost.learn.fedsgd import FedSGD
+    from ternhost.learn.models.fedsgd import FedSGD
+    from ternhost.learn.one_answer.direct import Direct
 
     of_one_plan = names_of(Direct.Options) ^ names_of(FedSGD.Options)
     return bool(named.keys() & (of_one_plan | {"reports"}))

@@ -19,7 +19,7 @@ from ternhost.count import rounds
 from ternhost.count.cohort import Cohort
 from ternhost.count.members import Integers, Members, inflate, integers
 from ternhost.count.questions import Question
-from ternhost.learn import estimate
+from ternhost.learn.collecting import estimate
 from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import is_label
 from ternhost.store.tallies import pack_counts

@@ -22,9 +22,9 @@ from ternhost.count.members import Integers
 from ternhost.errors import RefusedError
 from ternhost.learn import choice
 from ternhost.learn.base import Learner
-from ternhost.learn.direct import Direct
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.learning import Learning, LearningOptions
+from ternhost.learn.models.fedsgd import FedSGD
+from ternhost.learn.models.learning import Learning, LearningOptions
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.options import names_of
 from ternhost.privacy.base import MICRO
 from ternhost.run.options import RunOptions

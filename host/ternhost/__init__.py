@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from ternhost.api.results import Attribute, CollectResult, InferResult, Result, TrainResult
     from ternhost.api.runs import Run, collect, infer, list_runs, resume, serve, train
     from ternhost.api.statements import write_statement
-    from ternhost.datasets.columns import Categorical, Numeric
-    from ternhost.datasets.schema import Schema
-    from ternhost.learn.limits import first_unusual
+    from ternhost.datasets.schemas.columns import Categorical, Numeric
+    from ternhost.datasets.schemas.schema import Schema
+    from ternhost.learn.models.limits import first_unusual
     from ternhost.learn.schedule import Schedule, Terms
     from ternhost.planning.years import RoundsForYears
     from ternhost.privacy.matrix import certify
@@ -66,9 +66,9 @@ _PLACES = {
     "Simulated": "ternhost.api.fleets:Simulated",
     "Data": "ternhost.api.data:Data",
     "describe": "ternhost.api.data:describe",
-    "Schema": "ternhost.datasets.schema:Schema",
-    "Numeric": "ternhost.datasets.columns:Numeric",
-    "Categorical": "ternhost.datasets.columns:Categorical",
+    "Schema": "ternhost.datasets.schemas.schema:Schema",
+    "Numeric": "ternhost.datasets.schemas.columns:Numeric",
+    "Categorical": "ternhost.datasets.schemas.columns:Categorical",
     "Protection": "ternhost.api.protection:Protection",
     "Schedule": "ternhost.learn.schedule:Schedule",
     "Terms": "ternhost.learn.schedule:Terms",
@@ -90,7 +90,7 @@ _PLACES = {
     "Attribute": "ternhost.api.results:Attribute",
     "CollectResult": "ternhost.api.results:CollectResult",
     "DeviceModel": "ternhost.run.device_model:DeviceModel",
-    "first_unusual": "ternhost.learn.limits:first_unusual",
+    "first_unusual": "ternhost.learn.models.limits:first_unusual",
     "Histogram": "ternhost.api.histograms:Histogram",
     "InferResult": "ternhost.api.results:InferResult",
     "PlanResult": "ternhost.api.plans:PlanResult",

@@ -10,10 +10,11 @@ from typing import Any
 from tern.card import Card
 from ternhost.count.rounds import Counts
 from ternhost.datasets import Floats, Table
-from ternhost.learn import attributes, liars
-from ternhost.learn.attributes import Part
+from ternhost.learn import liars
 from ternhost.learn.base import Population
-from ternhost.learn.collect import ClientOptions, Interval, Values
+from ternhost.learn.collecting import attributes
+from ternhost.learn.collecting.attributes import Part
+from ternhost.learn.collecting.collect import ClientOptions, Interval, Values
 from ternhost.privacy.base import MICRO
 from ternpapers import levels
 from ternpapers.hiera import LevelOptions

@@ -16,7 +16,7 @@ from ternhost.datasets import Dataset
 from ternhost.learn import liar_results
 from ternhost.learn.base import Population
 from ternhost.learn.designs import BudgetOptions, DeviceClass, ReportDesign, in_privacy
-from ternhost.learn.fedsgd import FedSGD, GroupOptions
+from ternhost.learn.models.fedsgd import FedSGD, GroupOptions
 from ternhost.learn.parameters import Floats
 from ternhost.privacy.base import MICRO
 from ternpapers import levels

@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ternhost.errors import UsageError
-from ternhost.learn.clustering import CALINSKI_HARABASZ, NONE, SILHOUETTE
+from ternhost.learn.inference.clustering import CALINSKI_HARABASZ, NONE, SILHOUETTE
 
 LAPLACE = "LAPLACE"
 NOT_ENCRYPT = "NOT_ENCRYPT"

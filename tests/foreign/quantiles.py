@@ -13,7 +13,7 @@ import numpy as np
 
 from foreign.sets import files_of
 from ternhost.datasets import Fixed
-from ternhost.learn.collect import load
+from ternhost.learn.collecting.collect import load
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import mean_and_error
 

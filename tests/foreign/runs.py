@@ -13,11 +13,12 @@ from foreign.sets import RIGHT, SETS, STATION_AND_WEEK, Files, files_of
 from ternhost import datasets
 from ternhost.datasets import CLASSIFICATION, MULTICLASS, Dataset, Selection
 from ternhost.errors import UsageError
-from ternhost.learn import fedsum, judging
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
-from ternhost.learn.learning import Learning
+from ternhost.learn.models import judging
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.learn.parameters import MODELS, SUITED
+from ternhost.learn.sums import fedsum
 from ternhost.planning import existing, one_report, quality
 from ternhost.planning.cells import Row
 from ternhost.planning.existing import Existing

@@ -9,8 +9,8 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, roc_au
 
 from foreign.sets import ForeignSet
 from ternhost.datasets import held_out
-from ternhost.datasets.schema import Categorical, Schema
-from ternhost.learn.training import TrainingPlan
+from ternhost.datasets.schemas.schema import Categorical, Schema
+from ternhost.learn.models.training import TrainingPlan
 
 _TIME = "time_hour"
 

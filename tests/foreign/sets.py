@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ternhost import datasets
-from ternhost.datasets.schema import Schema
-from ternhost.learn import public
+from ternhost.datasets.schemas.schema import Schema
+from ternhost.learn.models import public
 
 # The packages that tools/setup.sh puts there for tests, of which only files are read.
 FOREIGN = Path(__file__).parents[2] / ".venv/foreign"

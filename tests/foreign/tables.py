@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from foreign.runs import DEFAULT, DEVICE, FLEETS, NAMED, NONE, RECORD, Setting
 from foreign.sets import PUBLIC_ROWS, RIGHT, SETS, STATION_AND_WEEK
-from ternhost.learn.judging import ACCURACY, AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
+from ternhost.learn.models.judging import ACCURACY, AUC, LOG_LOSS, SQUARED_ERROR, WORDS, is_better
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import mean_and_error
 

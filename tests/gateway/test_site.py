@@ -23,7 +23,7 @@ from ternhost.count.batches import unpack
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError, TernError, UsageError
-from ternhost.learn.estimate import supports
+from ternhost.learn.collecting.estimate import supports
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet

@@ -29,7 +29,7 @@ from tern.links import mqtt
 from ternhost.count.questions import decode_body, question_of
 from ternhost.count.rounds import COMPLETE, CohortCounts, RoundResult
 from ternhost.learn.base import Population
-from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.models.fedsgd import FedSGD
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design

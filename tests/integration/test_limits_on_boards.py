@@ -11,7 +11,7 @@ from harness.waiting import wait_for
 from tern.limits import Limits
 from tern.recorder import Recorder
 from ternhost import errors
-from ternhost.learn.limits import first_unusual
+from ternhost.learn.models.limits import first_unusual
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.store import kept_model
 from terntools.emulators.unix_fleet import EmulatedFleet

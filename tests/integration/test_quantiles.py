@@ -13,8 +13,8 @@ from test_commands import start as start  # a fixture
 
 from tern.features import Window
 from tern.fixed import ONE
-from ternhost.learn.distribution_entries import thinned
-from ternhost.learn.quantile_options import Options
+from ternhost.learn.distributions.distribution_entries import thinned
+from ternhost.learn.distributions.quantile_options import Options
 from ternhost.learn.schedule import Schedule
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions

@@ -8,7 +8,7 @@ from test_commands import start as start  # a fixture
 
 from ternhost import errors
 from ternhost.datasets import own
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas.schema import Schema
 from terntools.boards import software, starting
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image

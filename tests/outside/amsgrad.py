@@ -4,7 +4,7 @@
 
 import numpy as np
 
-from ternhost.learn.optimisers import Adam, read_vectors
+from ternhost.learn.models.optimisers import Adam, read_vectors
 
 
 class AmsGrad(Adam):

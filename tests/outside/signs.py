@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ternhost.learn import fedsgd
-from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.models import fedsgd
+from ternhost.learn.models.optimisers import OPTIMISERS
 from ternhost.options import option, require
 
 

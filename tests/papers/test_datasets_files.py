@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
-from ternhost.datasets import bundled, synthetic
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION
+from ternhost.datasets.shipped import bundled, synthetic
 from ternhost.errors import UsageError
 from ternpapers.datasets import images, ipums, motions, vehicle, wisdm
 

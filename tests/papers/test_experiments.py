@@ -12,7 +12,7 @@ import pytest
 
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.models.optimisers import OPTIMISERS
 from ternhost.planning import simulation
 from ternhost.planning.statistics import enough
 from ternhost.privacy.mechanisms import lower_bound

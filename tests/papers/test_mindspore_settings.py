@@ -5,9 +5,9 @@ import pytest
 
 from tern import card as cards
 from ternhost.errors import UsageError
-from ternhost.learn import clustering
 from ternhost.learn.base import Population
-from ternhost.learn.infer import Infer, Options
+from ternhost.learn.inference import clustering
+from ternhost.learn.inference.infer import Infer, Options
 from ternhost.privacy import cards as card_law
 from ternpapers import mindspore_settings as mindspore
 

@@ -13,7 +13,7 @@ import pytest
 
 from ternhost.cli.tree import build_parser
 from ternhost.errors import UsageError
-from ternhost.learn.training import TrainingPlan
+from ternhost.learn.models.training import TrainingPlan
 from ternpapers import experiments, orders, safe_ranges
 from ternpapers.base import Options
 from ternpapers.comparison import contest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ternhost.errors import UsageError
-from ternhost.learn.fedavg import Options
+from ternhost.learn.models.fedavg import Options
 from ternpapers import safe_ranges
 from ternpapers.papers.shen.averaging import perturbed
 

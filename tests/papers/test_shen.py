@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ternhost.errors import UsageError
-from ternhost.learn import fedavg
+from ternhost.learn.models import fedavg
 from ternhost.options import options_of
 from ternhost.planning.statistics import pick
 from ternpapers import experiments

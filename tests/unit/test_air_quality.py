@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ternhost.datasets import describe, reading
+from ternhost.datasets.schemas import describe
+from ternhost.datasets.tables import reading
 
 EXAMPLE = Path(__file__).parents[2] / "examples/air_quality.py"
 HOMES, HOURS = 3, 200

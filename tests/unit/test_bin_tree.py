@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ternhost.learn.attributes import _hashing, _response, variance_of_bins
-from ternhost.learn.bin_levels import bits_for, cumulative_variance, levels_of
-from ternhost.learn.bin_tree import Distribution, ReportedLevel, SummedLevel
+from ternhost.learn.collecting.attributes import _hashing, _response, variance_of_bins
+from ternhost.learn.collecting.estimate import CategoryReports, frequency_law, frequency_variance
 from ternhost.learn.designs import DeviceClass
-from ternhost.learn.estimate import CategoryReports, frequency_law, frequency_variance
+from ternhost.learn.distributions.bin_levels import bits_for, cumulative_variance, levels_of
+from ternhost.learn.distributions.bin_tree import Distribution, ReportedLevel, SummedLevel
 
 EPSILON = 1_000_000
 

@@ -10,13 +10,13 @@ from simulating import ask, begin, fleet_of
 
 from tern import card as cards
 from ternhost import datasets
-from ternhost.datasets import synthetic
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import estimate
+from ternhost.learn.collecting import estimate
+from ternhost.learn.collecting.estimate import CategoryReports
 from ternhost.learn.designs import DeviceClass, class_of
 from ternhost.learn.devices import Turns, most_turns
-from ternhost.learn.estimate import CategoryReports
-from ternhost.learn.fedsgd import Options
+from ternhost.learn.models.fedsgd import Options
 from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import design
 from ternhost.run import costs

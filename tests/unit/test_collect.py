@@ -10,12 +10,12 @@ from tern import wire
 from ternhost import datasets
 from ternhost.datasets import Table
 from ternhost.errors import USAGE, UsageError
-from ternhost.learn import collect, estimate
-from ternhost.learn.attribute_results import unit_of
 from ternhost.learn.base import Population
-from ternhost.learn.collect import Options, Values
+from ternhost.learn.collecting import collect, estimate
+from ternhost.learn.collecting.attribute_results import unit_of
+from ternhost.learn.collecting.collect import Options, Values
+from ternhost.learn.collecting.means import Means
 from ternhost.learn.designs import K_RULES
-from ternhost.learn.means import Means
 from ternhost.planning.simulation import simulate
 
 MICRO = 1_000_000

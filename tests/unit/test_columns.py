@@ -12,9 +12,9 @@ from spec import columns as spec
 
 from tern.columns import Columns
 from ternhost.datasets.own import of_table
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import Categorical, Numeric, Schema, Steps
+from ternhost.datasets.schemas.schema import Categorical, Numeric, Schema, Steps
 from ternhost.datasets.selection import EVERYTHING
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
 
 VECTORS = Path(__file__).parents[2] / "shared_specs/vectors/columns.json"

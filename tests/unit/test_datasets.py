@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
-from ternhost.datasets import nycflights
+from ternhost.datasets.shipped import nycflights
 from ternhost.errors import UsageError
 
 ONE = 16384

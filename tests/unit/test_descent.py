@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 
 from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
-from ternhost.learn.descent import Descent
-from ternhost.learn.refit import ENOUGH, Refit, descent_for
-from ternhost.learn.survey import PublicFacts
+from ternhost.learn.sums.descent import Descent
+from ternhost.learn.sums.refit import ENOUGH, Refit, descent_for
+from ternhost.learn.sums.survey import PublicFacts
 
 
 def population(model, rows=6000, d=6, classes=1, seed=7):

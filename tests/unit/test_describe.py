@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternhost.cli import main
-from ternhost.datasets import describe, findings, own, reading
-from ternhost.datasets.schema import Schema
+from ternhost.datasets import own
+from ternhost.datasets.schemas import describe, findings
+from ternhost.datasets.schemas.schema import Schema
 from ternhost.datasets.selection import EVERYTHING
+from ternhost.datasets.tables import reading
 from ternhost.errors import OK, USAGE, UsageError
 
 RNG = np.random.default_rng(1)

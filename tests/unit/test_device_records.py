@@ -10,20 +10,27 @@ from ternhost.errors import UsageError
 from terntools.boards import records
 
 
-class Files:
-    """Stands in for a board at its prompt: files by their paths."""
+class Board:
+    """Stands in for a board at its prompt."""
 
     name = "a0"
 
-    def __init__(self, files):
-        self.files = files
+    def __init__(self, content):
+        self.files = Files(content)
 
-    def directory(self, path):
+
+class Files:
+    """Stands in for the files of a board. content: the bytes of each file by its path."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def sizes(self, path):
         folder = path.rstrip("/") + "/"
-        return {name: len(data) for name, data in self.files.items() if name.startswith(folder)}
+        return {name: len(data) for name, data in self.content.items() if name.startswith(folder)}
 
-    def read_file(self, path):
-        return self.files[path]
+    def read(self, path):
+        return self.content[path]
 
 
 def rows(features, count):
@@ -71,7 +78,7 @@ def test_a_recorder_reads_written_segments_and_goes_on_after_them(tmp_path, feat
         on_board.append([i] * features, i)
     on_board.close()
 
-    held = records.read(Files(files_in(tmp_path)))
+    held = records.read(Board(files_in(tmp_path)))
     added = [[i] * (features + 1) for i in range(8)]
     assert held.rows.tolist() == written.tolist() + added
     assert held.last >= 10, "segments are numbered on from 9"
@@ -89,8 +96,8 @@ def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():
     written = rows(13, 10)
     (segment,) = records.segments(written).values()
     files = {"/samples/1": segment + b"torn", "/samples/2": b"", "/samples/3": segment[:9]}
-    assert records.read(Files(files)).rows.tolist() == written.tolist()
-    assert records.read(Files({"/samples/2": b""})).rows is None
+    assert records.read(Board(files)).rows.tolist() == written.tolist()
+    assert records.read(Board({"/samples/2": b""})).rows is None
 
 
 def test_without_a_recorder_the_records_are_read_from_records_bin():
@@ -101,7 +108,7 @@ def test_without_a_recorder_the_records_are_read_from_records_bin():
     written = rows(features=3, count=5)
     header = storage.MAGIC + bytes((3, 0, 5, 0, 0, 0))  # three features, five records
 
-    held = records.read(Files({"/records.bin": header + written.tobytes()}))
+    held = records.read(Board({"/records.bin": header + written.tobytes()}))
     assert held.rows.tolist() == written.tolist()
     assert held.source == "/records.bin"
 
@@ -112,7 +119,7 @@ def test_without_a_recorder_the_records_are_read_from_records_bin():
         b"TRD2" + header[4:] + written.tobytes(),
     ):
         with pytest.raises(UsageError, match=r"/records[.]bin on the board is damaged"):
-            records.read(Files({"/records.bin": damaged}))
+            records.read(Board({"/records.bin": damaged}))
 
 
 def test_a_damaged_segment_is_named():
@@ -123,8 +130,8 @@ def test_a_damaged_segment_is_named():
     (of_five,) = records.segments(rows(features=5, count=3), last=1).values()
 
     with pytest.raises(UsageError, match="several sizes") as caught:
-        records.read(Files({"/samples/1": of_four, "/samples/2": of_five}))
+        records.read(Board({"/samples/1": of_four, "/samples/2": of_five}))
     assert "--clear" in caught.value.hint
 
     with pytest.raises(UsageError, match="/samples/7 on the board is damaged"):
-        records.read(Files({"/samples/7": b"TRS1" + of_four[4:]}))
+        records.read(Board({"/samples/7": b"TRS1" + of_four[4:]}))

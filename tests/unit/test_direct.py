@@ -18,8 +18,8 @@ from ternhost.count.rounds import Refusal
 from ternhost.errors import UsageError
 from ternhost.learn import choice
 from ternhost.learn.base import Population, algorithms_of
-from ternhost.learn.direct import Direct
-from ternhost.learn.direct_options import Options
+from ternhost.learn.one_answer.direct import Direct
+from ternhost.learn.one_answer.direct_options import Options
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import names_of
 from ternhost.run.costs import costs

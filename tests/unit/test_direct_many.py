@@ -14,12 +14,12 @@ import ternhost
 from tern import card as cards
 from tern.fixed import ONE
 from ternhost.count.rounds import COMPLETE, RoundResult
-from ternhost.datasets import synthetic
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
-from ternhost.learn.direct_many import DirectOfMany, labels_line
-from ternhost.learn.direct_options import Options
+from ternhost.learn.one_answer.direct import Direct
+from ternhost.learn.one_answer.direct_many import DirectOfMany, labels_line
+from ternhost.learn.one_answer.direct_options import Options
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import projection
 from ternhost.run.options import RunOptions

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from distributions import BINS, HIGH, LOW, QUANTILES, SHARES, SHOWN, TRUE_SHARES, entry
 
-from ternhost.learn import estimate_rows
-from ternhost.learn.bin_tree import Distribution, SummedLevel
-from ternhost.learn.collect import Options
-from ternhost.learn.distribution_entries import (
+from ternhost.learn.collecting import estimate_rows
+from ternhost.learn.collecting.collect import Options
+from ternhost.learn.collecting.means import Options as MeansOptions
+from ternhost.learn.distributions.bin_tree import Distribution, SummedLevel
+from ternhost.learn.distributions.distribution_entries import (
     CollectedDistribution,
     Quantile,
     distributions_of,
     thinned,
 )
-from ternhost.learn.means import Options as MeansOptions
-from ternhost.learn.quantile_options import Options as QuantileOptions
-from ternhost.learn.quantile_results import liar_lines
+from ternhost.learn.distributions.quantile_options import Options as QuantileOptions
+from ternhost.learn.distributions.quantile_results import liar_lines
 from ternhost.plots import distributions
 from ternhost.run import tables
 from ternhost.run.begin import Place

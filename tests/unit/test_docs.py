@@ -24,7 +24,7 @@ import ternhost
 from ternhost.cli import everywhere
 from ternhost.cli.parser import subparsers_of
 from ternhost.cli.tree import build_parser
-from ternhost.datasets import schema_file
+from ternhost.datasets.schemas import schema_file
 from ternhost.extensions import EXTENSIONS
 
 ROOT = Path(__file__).parents[2]

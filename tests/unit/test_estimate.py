@@ -13,8 +13,8 @@ from tern import wire
 from tern.collect import PRIME, hash_of
 from tern.fixed import ONE
 from ternhost import vectorised
-from ternhost.learn import estimate
-from ternhost.learn.estimate import CategoryReports
+from ternhost.learn.collecting import estimate
+from ternhost.learn.collecting.estimate import CategoryReports
 from ternhost.privacy import base, certify, mechanisms
 
 

@@ -8,11 +8,11 @@ from simulating import ask, begin, finished, fleet_of, rounds, run
 
 from tern import wire
 from ternhost import datasets, vectorised
-from ternhost.datasets import synthetic
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import fedavg
 from ternhost.learn.designs import class_of
-from ternhost.learn.fedavg import FINE, WEIGHTS, range_units, second_moment
+from ternhost.learn.models import fedavg
+from ternhost.learn.models.fedavg import FINE, WEIGHTS, range_units, second_moment
 from ternhost.run import costs
 
 FEDAVG = {

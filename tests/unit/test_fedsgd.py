@@ -12,9 +12,9 @@ from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import CLASSIFICATION, Dataset, held_out, to_fixed
 from ternhost.errors import UsageError
-from ternhost.learn import judging, training
 from ternhost.learn.base import Population
-from ternhost.learn.fedsgd import FedSGD, Options
+from ternhost.learn.models import judging, training
+from ternhost.learn.models.fedsgd import FedSGD, Options
 from ternhost.learn.schedule import Schedule
 from ternhost.run import costs
 

@@ -13,7 +13,7 @@ from simulating import ask, begin, finished, fleet_of
 import ternhost
 from tern import ledger, storage
 from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import fedsum
+from ternhost.learn.sums import fedsum
 from ternhost.privacy import sums
 from ternhost.provision.boards import board_directories
 

@@ -12,9 +12,9 @@ from tern import wire
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import UsageError
-from ternhost.learn import clustering
 from ternhost.learn.base import Population
-from ternhost.learn.infer import Infer, Options
+from ternhost.learn.inference import clustering
+from ternhost.learn.inference.infer import Infer, Options
 from ternhost.privacy import certify
 from ternhost.run import costs
 

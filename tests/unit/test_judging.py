@@ -11,9 +11,9 @@ import pytest
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.datasets import bundled
-from ternhost.learn import judging
-from ternhost.learn.optimum import fit, optimum
+from ternhost.datasets.shipped import bundled
+from ternhost.learn.models import judging
+from ternhost.learn.models.optimum import fit, optimum
 
 # For every task, a dataset whose held-out records have more than one label.
 DATA = {
@@ -289,5 +289,5 @@ def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
     first = optimum(wire.LOGISTIC, data, 1e-4)
     optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)  # of other data
     assert len(list((tmp_path / "optima").iterdir())) == 2
-    monkeypatch.setattr("ternhost.learn.optimum.fit", lambda *_: pytest.fail("fitted again"))
+    monkeypatch.setattr("ternhost.learn.models.optimum.fit", lambda *_: pytest.fail("fitted again"))
     assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from attacks import ATTACKS, SHARES, attacks, designed, drawn, lies_of, require_tight, row_of
 
-from ternhost.learn import estimate, liars
+from ternhost.learn import liars
+from ternhost.learn.collecting import estimate
 
 # How many liars there are
 

@@ -6,9 +6,10 @@ from attacks import ATTACKS, category_reports, designed, require_tight
 
 from tern.collect import PRIME
 from ternhost import vectorised
-from ternhost.learn import estimate, liars
-from ternhost.learn.bin_tree import Distribution, ReportedLevel, SummedLevel
-from ternhost.learn.estimate import CategoryReports
+from ternhost.learn import liars
+from ternhost.learn.collecting import estimate
+from ternhost.learn.collecting.estimate import CategoryReports
+from ternhost.learn.distributions.bin_tree import Distribution, ReportedLevel, SummedLevel
 
 
 def prefix_hash(bins, buckets):

@@ -8,8 +8,9 @@ import pytest
 from attacks import attacks, category_reports, designed, require_tight
 
 from ternhost import vectorised
-from ternhost.learn import estimate, liars
-from ternhost.learn.estimate import CategoryReports
+from ternhost.learn import liars
+from ternhost.learn.collecting import estimate
+from ternhost.learn.collecting.estimate import CategoryReports
 
 
 def test_a_thousand_attacks_on_shares_stay_within_the_bound_and_the_best_is_close():

@@ -12,7 +12,8 @@ from tern import card as cards
 from tern.wire import LOGISTIC
 from ternhost.count.questions import Question
 from ternhost.count.rounds import CohortCounts
-from ternhost.learn import estimate, liars
+from ternhost.learn import liars
+from ternhost.learn.collecting import estimate
 from ternhost.privacy import projection, sums
 from ternhost.vectorised import projection as projections
 

@@ -17,9 +17,9 @@ from ternhost.count.questions import Averaged
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.limits import NOTHING_UNUSUAL, Publication, first_unusual, limits_of
-from ternhost.learn.quantile_options import Options
-from ternhost.learn.quantiles import Quantiles
+from ternhost.learn.distributions.quantile_options import Options
+from ternhost.learn.distributions.quantiles import Quantiles
+from ternhost.learn.models.limits import NOTHING_UNUSUAL, Publication, first_unusual, limits_of
 from ternhost.learn.schedule import Schedule
 from ternhost.store import kept_model
 from ternhost.store.store import Store

@@ -9,10 +9,10 @@ import pytest
 
 from tern.wire import LOGISTIC
 from ternhost.errors import UsageError
-from ternhost.learn.expected_gradients import ExpectedGradients
-from ternhost.learn.losses import mean_labels
-from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
-from ternhost.learn.observations import Observation, made_up
+from ternhost.learn.models.losses import mean_labels
+from ternhost.learn.one_answer.expected_gradients import ExpectedGradients
+from ternhost.learn.one_answer.mean_gradients import Answer, LabelFacts, MeanGradients
+from ternhost.learn.one_answer.observations import Observation, made_up
 
 FEATURES = 4
 RECORDS = 50  # of a device

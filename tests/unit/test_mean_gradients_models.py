@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from tern.wire import LINEAR, SOFTMAX_GRADIENT
-from ternhost.datasets import synthetic
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
-from ternhost.learn.direct_many import DirectOfMany
-from ternhost.learn.direct_options import Options
-from ternhost.learn.expected_gradients import ExpectedGradients
-from ternhost.learn.losses import mean_labels
-from ternhost.learn.mean_gradients import Answer, LabelFacts, MeanGradients
-from ternhost.learn.observations import Observation
+from ternhost.learn.models.losses import mean_labels
+from ternhost.learn.one_answer.direct import Direct
+from ternhost.learn.one_answer.direct_many import DirectOfMany
+from ternhost.learn.one_answer.direct_options import Options
+from ternhost.learn.one_answer.expected_gradients import ExpectedGradients
+from ternhost.learn.one_answer.mean_gradients import Answer, LabelFacts, MeanGradients
+from ternhost.learn.one_answer.observations import Observation
 
 FEATURES = 3
 CLASSES = 3

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tern import wire
 from ternhost.errors import USAGE
-from ternhost.learn.quantile_options import Options
+from ternhost.learn.distributions.quantile_options import Options
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions

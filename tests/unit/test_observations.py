@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from tern.wire import LOGISTIC
-from ternhost.learn.observations import DIRECTION, Observation, Observations, distance, made_up
+from ternhost.learn.one_answer.observations import (
+    DIRECTION,
+    Observation,
+    Observations,
+    distance,
+    made_up,
+)
 
 D = 6
 TRUE = np.array([0.5, -1.5, 1.0, 0.0, 0.7, -0.4])

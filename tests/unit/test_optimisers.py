@@ -5,11 +5,11 @@ import pytest
 
 from tern import wire
 from tern.fixed import ONE
-from ternhost.datasets import synthetic
-from ternhost.learn import judging, training
-from ternhost.learn.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
+from ternhost.datasets.shipped import synthetic
+from ternhost.learn.models import judging, training
+from ternhost.learn.models.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
+from ternhost.learn.models.training import RoundReports, StepSettings, Trainer
 from ternhost.learn.parameters import LARGEST_WEIGHT
-from ternhost.learn.training import RoundReports, StepSettings, Trainer
 
 
 def walked(optimiser, gradients, rate):

@@ -6,8 +6,8 @@ from ternhost.datasets import MULTICLASS, on_devices
 from ternhost.datasets.on_devices import DeviceRecords
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.fedavg import Options as FedAvgOptions
-from ternhost.learn.fedsgd import Options as FedSGDOptions
+from ternhost.learn.models.fedavg import Options as FedAvgOptions
+from ternhost.learn.models.fedsgd import Options as FedSGDOptions
 from ternhost.learn.schedule import Schedule
 from ternhost.options import seconds_of
 from ternhost.planning import records

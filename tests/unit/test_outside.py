@@ -23,7 +23,7 @@ from ternhost.cli import main
 from ternhost.errors import INTERRUPTED, USAGE
 from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.models.optimisers import OPTIMISERS
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import dealt_records, epsilon_spent, provision_fleet
@@ -264,7 +264,7 @@ def test_a_file_that_cannot_be_loaded_is_refused(tern, file, reason):
 
 TAKES_A_NAME_OF_ALL_RUNS = """
 from dataclasses import dataclass
-from ternhost.learn import fedsgd
+from ternhost.learn.models import fedsgd
 from ternhost.options import option
 
 @dataclass(frozen=True)

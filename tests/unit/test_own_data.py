@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
+from ternhost.datasets.schemas import findings
 from ternhost.errors import USAGE, UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.options import names_of
 from ternhost.run.begin import make_learner
 from ternhost.run.device_model import DeviceModel
@@ -160,8 +161,8 @@ def test_a_run_on_rows_with_missing_values_says_how_many_it_leaves_out(table, te
 
 
 def test_a_long_table_is_judged_by_some_of_its_rows(table, monkeypatch):
-    monkeypatch.setattr(datasets.findings, "_MOST_ROWS", 50)
-    assert datasets.findings.of_run("my.csv", datasets.EVERYTHING) == []
+    monkeypatch.setattr(findings, "_MOST_ROWS", 50)
+    assert findings.of_run("my.csv", datasets.EVERYTHING) == []
 
 
 @pytest.mark.parametrize("computed", [True, False])

@@ -12,9 +12,9 @@ from ternhost.datasets.holdings import MOST_RECORDS, Holdings, of_owners
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS, Population, algorithms_of
 from ternhost.learn.choice import choose_algorithm
-from ternhost.learn.fedsum import FedSum
 from ternhost.learn.record_bound import bound_on_records
 from ternhost.learn.schedule import Schedule
+from ternhost.learn.sums.fedsum import FedSum
 from ternhost.options import names_of
 from ternhost.planning.existing import Existing
 from ternhost.run.options import RunOptions

@@ -12,8 +12,8 @@ import ternhost
 from ternhost import FedSGD, FedSum, datasets
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.learn import public
-from ternhost.learn.projections import Split
+from ternhost.learn.models import public
+from ternhost.learn.models.projections import Split
 from ternhost.planning import records
 from ternhost.planning.existing import Existing
 

@@ -7,7 +7,7 @@ import pytest
 
 import ternhost
 from ternhost import Direct, FedSGD, FedSum, Simulated, datasets
-from ternhost.learn import judging
+from ternhost.learn.models import judging
 from ternhost.planning import quality, table
 from ternhost.planning.existing import Existing
 from ternhost.planning.simulation import default

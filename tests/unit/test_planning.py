@@ -11,7 +11,7 @@ import pytest
 from ternhost import datasets
 from ternhost.cli import main
 from ternhost.errors import UsageError
-from ternhost.learn import projections
+from ternhost.learn.models import projections
 from ternhost.planning import one_report as planning
 from ternhost.planning import years as lasting
 from ternhost.planning.simulation import figure_of, sgd, simulate

@@ -21,7 +21,8 @@ from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.datasets import Holdings
 from ternhost.errors import UsageError
-from ternhost.learn import estimate, projections
+from ternhost.learn.collecting import estimate
+from ternhost.learn.models import projections
 from ternhost.privacy import projection
 from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.vectorised import ReplayLanes

@@ -7,12 +7,12 @@ import pytest
 
 from ternhost import datasets
 from ternhost.datasets import own
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import Numeric, Schema
+from ternhost.datasets.schemas.schema import Numeric, Schema
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
-from ternhost.learn import public
 from ternhost.learn.base import Population
-from ternhost.learn.fedsum import FedSum
+from ternhost.learn.models import public
+from ternhost.learn.sums.fedsum import FedSum
 
 pytestmark = pytest.mark.usefixtures("here")
 DATA = datasets.load("synthetic-logistic")

@@ -5,7 +5,7 @@ import pytest
 
 from ternhost.datasets import Table
 from ternhost.errors import UsageError
-from ternhost.learn.quantile_options import Options, name_of
+from ternhost.learn.distributions.quantile_options import Options, name_of
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -9,9 +9,9 @@ from ternhost import datasets, vectorised
 from ternhost.datasets import Table
 from ternhost.datasets.base import ColumnUnit
 from ternhost.learn.base import Population
-from ternhost.learn.quantile_options import Options
-from ternhost.learn.quantile_results import HeldValues, quantile_lines
-from ternhost.learn.quantiles import Quantiles
+from ternhost.learn.distributions.quantile_options import Options
+from ternhost.learn.distributions.quantile_results import HeldValues, quantile_lines
+from ternhost.learn.distributions.quantiles import Quantiles
 from ternhost.learn.schedule import Schedule
 
 MICRO = 1_000_000

@@ -11,7 +11,7 @@ from ternhost.datasets import Table
 from ternhost.errors import UsageError
 from ternhost.learn import liars
 from ternhost.learn.base import Population
-from ternhost.learn.quantiles_of_records import QuantilesOfRecords
+from ternhost.learn.distributions.quantiles_of_records import QuantilesOfRecords
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import sums
 from ternhost.privacy.base import MICRO

@@ -12,9 +12,10 @@ from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.datasets import REGRESSION, synthetic
-from ternhost.learn.fedsgd import design_showing_sizes
-from ternhost.learn.ranges import Ranges, ReportedValues
+from ternhost.datasets import REGRESSION
+from ternhost.datasets.shipped import synthetic
+from ternhost.learn.models.fedsgd import design_showing_sizes
+from ternhost.learn.models.ranges import Ranges, ReportedValues
 
 
 @pytest.fixture(autouse=True)

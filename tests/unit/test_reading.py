@@ -11,7 +11,8 @@ import pytest
 from harness.table_kinds import KINDS
 
 from tern.fixed import ONE
-from ternhost.datasets import frames, own, reading
+from ternhost.datasets import frames, own
+from ternhost.datasets.tables import reading
 from ternhost.errors import UsageError
 from terntools.boards import firmware, program
 

@@ -9,10 +9,10 @@ import simulating
 from simulating import begin, fleet_of, rounds
 
 from ternhost import datasets
-from ternhost.datasets import synthetic
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
-from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.models.optimisers import OPTIMISERS
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run

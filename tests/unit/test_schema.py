@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ternhost.datasets import reading
 from ternhost.datasets.own import of_table
-from ternhost.datasets.schema import Categorical, Numeric, Schema
+from ternhost.datasets.schemas.schema import Categorical, Numeric, Schema
 from ternhost.datasets.selection import EVERYTHING
+from ternhost.datasets.tables import reading
 from ternhost.errors import UsageError
 
 ONE = 16384

@@ -17,7 +17,7 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.in_process import InProcessLink
 
 from ternhost import errors
-from ternhost.learn.fedsgd import Options
+from ternhost.learn.models.fedsgd import Options
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run.directory import resume_command

@@ -16,7 +16,7 @@ from tern.card import decode
 from ternhost import vectorised
 from ternhost.count.questions import Question, values_of
 from ternhost.datasets import Holdings
-from ternhost.learn.clustering import noise_card
+from ternhost.learn.inference.clustering import noise_card
 from ternhost.privacy import projection, sums
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver

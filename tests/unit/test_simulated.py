@@ -15,7 +15,7 @@ from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError
-from ternhost.learn import estimate
+from ternhost.learn.collecting import estimate
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated import driver as simulated
 from ternhost.reach.simulated.driver import SimulatedDriver

@@ -20,7 +20,7 @@ from ternhost.count.questions import (
     values_of,
 )
 from ternhost.datasets import Holdings
-from ternhost.learn import estimate
+from ternhost.learn.collecting import estimate
 from ternhost.privacy import sums
 from ternhost.privacy.mechanisms import design
 from ternhost.reach.simulated.driver import SimulatedDriver

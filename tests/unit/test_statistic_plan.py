@@ -18,9 +18,9 @@ from ternhost.datasets import Table
 from ternhost.datasets.base import ColumnUnit, to_fixed
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.collect import Values
-from ternhost.learn.means import Means
-from ternhost.learn.quantiles import Quantiles
+from ternhost.learn.collecting.collect import Values
+from ternhost.learn.collecting.means import Means
+from ternhost.learn.distributions.quantiles import Quantiles
 from ternhost.planning import lying, statistic_plan
 from ternhost.planning.assumed import Assumed, assumptions_of, dealt
 from ternhost.planning.expected import expected

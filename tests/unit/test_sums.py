@@ -13,7 +13,7 @@ from tern import card as cards
 from tern.sums import rho
 from ternhost import errors
 from ternhost.errors import UsageError
-from ternhost.learn import estimate
+from ternhost.learn.collecting import estimate
 from ternhost.privacy import certify, gaussian_curve, sums
 
 PLAIN = {"unit": 1, "radius": 0.5, "clipped": 92, "kept": -36, "units": 500, "values": 29}

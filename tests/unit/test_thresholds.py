@@ -17,12 +17,12 @@ from ternhost.count.questions import Averaged
 from ternhost.datasets import load
 from ternhost.errors import USAGE
 from ternhost.learn.base import Population
-from ternhost.learn.classifiers import Classifier, LearnedBy
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.infer import Infer
-from ternhost.learn.judging import choices, decisions, logit
+from ternhost.learn.inference.classifiers import Classifier, LearnedBy
+from ternhost.learn.inference.infer import Infer
+from ternhost.learn.models.fedsgd import FedSGD
+from ternhost.learn.models.judging import choices, decisions, logit
+from ternhost.learn.models.thresholds import Threshold, for_decisions
 from ternhost.learn.parameters import LARGEST_WEIGHT
-from ternhost.learn.thresholds import Threshold, for_decisions
 from ternhost.store.runs import RUNNING, StoredRun
 from ternhost.vectorised import probabilities
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.times import times_of
+from ternhost.datasets.tables.reading import RawTable
+from ternhost.datasets.tables.times import times_of
 from ternhost.errors import UsageError
 
 

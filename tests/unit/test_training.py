@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost.learn import training
+from ternhost.learn.models import training
+from ternhost.learn.models.training import Trainer, TrainingPlan
 from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
-from ternhost.learn.training import Trainer, TrainingPlan
 
 
 def settings(**changes):

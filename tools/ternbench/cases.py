@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tern import card as cards
 from tern import frames, wire
 from ternhost.errors import UsageError
-from ternhost.learn import projections
-from ternhost.learn.observations import DIRECTION
+from ternhost.learn.models import projections
+from ternhost.learn.one_answer.observations import DIRECTION
 from ternhost.privacy import mechanisms, projection, sums
 
 OVERHEAD: int = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES

@@ -28,8 +28,8 @@ from ternbench.cases import OVERHEAD, SUM, Case
 from ternbench.subjects import INSTRUCTIONS, MICROSECONDS, Subject, subject
 from ternbench.time_left import TimedSteps, Work
 from ternhost.errors import UsageError
-from ternhost.learn import projections
 from ternhost.learn.designs import DeviceClass
+from ternhost.learn.models import projections
 from ternhost.learn.parameters import LINEAR_MODELS
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon

@@ -8,7 +8,7 @@ from ternbench import cases, current_model, latency, subjects
 from ternbench.cases import Case
 from ternhost import errors
 from ternhost.command import add_command, add_option
-from ternhost.learn import projections
+from ternhost.learn.models import projections
 from ternhost.privacy import mechanisms
 from ternhost.words import HELP
 from terntools.boards import devices

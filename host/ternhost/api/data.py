@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ternhost.api import arguments
-from ternhost.datasets import describe as proposals
-from ternhost.datasets import frames, in_memory, reading
+from ternhost.datasets import frames, in_memory
 from ternhost.datasets.in_memory import InMemory
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas import describe as proposals
+from ternhost.datasets.schemas.schema import Schema
+from ternhost.datasets.tables import reading
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
 from ternhost.learn.data_options import DataOptions
 from ternhost.options import OptionGroup, shown

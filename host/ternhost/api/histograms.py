@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ternhost.api.frames import frame
-from ternhost.learn.distribution_entries import CollectedDistribution
+from ternhost.learn.distributions.distribution_entries import CollectedDistribution
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ternhost.learn import (
-    collect,
-    direct_options,
-    fedavg,
-    fedsgd,
-    fedsum,
-    infer,
-    means,
-    quantile_options,
-)
+from ternhost.learn.collecting import collect, means
+from ternhost.learn.distributions import quantile_options
+from ternhost.learn.inference import infer
+from ternhost.learn.models import fedavg, fedsgd
+from ternhost.learn.one_answer import direct_options
+from ternhost.learn.sums import fedsum
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from ternhost.api import data as records
 from ternhost.api.frames import frame
 from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
-from ternhost.learn import fedsum
 from ternhost.learn.designs import BudgetOptions
-from ternhost.learn.learning import ModelOptions
+from ternhost.learn.models.learning import ModelOptions
+from ternhost.learn.sums import fedsum
 from ternhost.options import Number, Option, OptionGroup, options_of, shown
 from ternhost.planning import (
     existing,

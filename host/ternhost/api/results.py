@@ -19,9 +19,9 @@ from ternhost.api.frames import frame
 from ternhost.api.histograms import Histogram, Quantile, quantiles_of
 from ternhost.api.json_object import JsonObject
 from ternhost.errors import UsageError
-from ternhost.learn import estimate_rows
-from ternhost.learn.attribute_results import in_unit
-from ternhost.learn.distribution_entries import distributions_of
+from ternhost.learn.collecting import estimate_rows
+from ternhost.learn.collecting.attribute_results import in_unit
+from ternhost.learn.distributions.distribution_entries import distributions_of
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.device_model import DeviceModel

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from ternhost.command import add_command, add_option, print_result
-from ternhost.datasets import CLASSIFICATION, describe, findings, own, reading
-from ternhost.datasets.findings import CategoricalUse, Finding, NumericUse, Use
+from ternhost.datasets import CLASSIFICATION, own
 from ternhost.datasets.own import OwnData
-from ternhost.datasets.schema import SUFFIX, Categorical, Schema
+from ternhost.datasets.schemas import describe, findings
+from ternhost.datasets.schemas.findings import CategoricalUse, Finding, NumericUse, Use
+from ternhost.datasets.schemas.schema import SUFFIX, Categorical, Schema
 from ternhost.datasets.selection import EVERYTHING
+from ternhost.datasets.tables import reading
 from ternhost.errors import OK, UsageError
 from ternhost.files import storage_errors, write_file
 from ternhost.text import counted, wrapped

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_result, warn
-from ternhost.datasets import findings
+from ternhost.datasets.schemas import findings
 from ternhost.errors import OK, UsageError
 from ternhost.learn.data_options import DataOptions
-from ternhost.learn.fedsum import Options
 from ternhost.learn.parameters import MODELS
+from ternhost.learn.sums.fedsum import Options
 from ternhost.listed_commands import PLAN
 from ternhost.options import flag, options_of, require
 from ternhost.planning import (

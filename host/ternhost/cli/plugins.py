@@ -70,7 +70,7 @@ def _register(item: Any, module: str) -> None:
     """
     from ternhost.extensions import EXTENSIONS, Extension
     from ternhost.learn.base import ALGORITHMS, Learner
-    from ternhost.learn.optimisers import OPTIMISERS
+    from ternhost.learn.models.optimisers import OPTIMISERS
     from ternhost.privacy import mechanisms
     from ternhost.reach.fleet import KINDS, Fleet
     from ternhost.reach.links import SCHEMES, Link

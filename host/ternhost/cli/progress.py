@@ -6,7 +6,7 @@ import time
 from typing import TextIO
 
 from ternhost.learn.base import settings_in_words
-from ternhost.learn.judging import WORDS
+from ternhost.learn.models.judging import WORDS
 from ternhost.run.status import END, Status, Watcher
 from ternhost.terminal import EVERY, Progress
 from ternhost.text import visible

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.judging import SIGNS, WORDS
-from ternhost.learn.learning import share_in_words
+from ternhost.learn.models.judging import SIGNS, WORDS
+from ternhost.learn.models.learning import share_in_words
 from ternhost.listed_commands import RUNS
 from ternhost.privacy.guarantee import rounded
 from ternhost.run import directory, guarantees

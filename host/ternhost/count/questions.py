@@ -55,7 +55,7 @@ class Averaged:
     mantissas of 2**exponent, with one class unless it is a softmax model.
 
     LIMITS is a kind, too. Then the parameters are the values above which the d features of a record
-    are unusual (learn/limits.py makes them).
+    are unusual (learn/models/limits.py makes them).
     """
 
     model: int

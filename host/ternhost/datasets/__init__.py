@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ternhost.datasets import bundled, on_devices, own, synthetic
+from ternhost.datasets import on_devices, own
 from ternhost.datasets.base import (
     CLASSIFICATION,
     MULTICLASS,
@@ -27,11 +27,12 @@ from ternhost.datasets.base import (
     normalised,
     to_fixed,
 )
-from ternhost.datasets.departures import flights_table
 from ternhost.datasets.holdings import Holdings
-from ternhost.datasets.nycflights import flights, planned_flights
-from ternhost.datasets.schema import SUFFIX, Schema
+from ternhost.datasets.schemas.schema import SUFFIX, Schema
 from ternhost.datasets.selection import EVERYTHING, Selection
+from ternhost.datasets.shipped import bundled, synthetic
+from ternhost.datasets.shipped.departures import flights_table
+from ternhost.datasets.shipped.nycflights import flights, planned_flights
 from ternhost.datasets.sources import Source
 from ternhost.errors import UsageError
 from ternhost.registry import Registry

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ternhost.datasets.reading import RawTable, names_of
+from ternhost.datasets.tables.reading import RawTable, names_of
 from ternhost.errors import UsageError
 from ternhost.options import shown
 

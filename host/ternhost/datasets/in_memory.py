@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas.schema import Schema
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
 
 PREFIX = "memory:"

@@ -12,8 +12,8 @@ import numpy as np
 from tern.wire import MAX_DIMENSION
 from ternhost.datasets import in_memory
 from ternhost.datasets.base import CLASSIFICATION, CONSTANT, MULTICLASS, ColumnUnit, Table
-from ternhost.datasets.columns import Categorical, Numeric
-from ternhost.datasets.schema import SUFFIX, Schema
+from ternhost.datasets.schemas.columns import Categorical, Numeric
+from ternhost.datasets.schemas.schema import SUFFIX, Schema
 from ternhost.errors import UsageError
 from ternhost.text import whole_number
 

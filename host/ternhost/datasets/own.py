@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tern.fixed import ONE
 from tern.wire import MAX_DIMENSION
-from ternhost.datasets import in_memory, reading
+from ternhost.datasets import in_memory
 from ternhost.datasets.base import (
     CLASSIFICATION,
     CONSTANT,
@@ -32,13 +32,22 @@ from ternhost.datasets.base import (
     held_out,
     to_fixed,
 )
-from ternhost.datasets.columns import ordered
 from ternhost.datasets.frames import FALSE, LABEL, TRUE
-from ternhost.datasets.number_style import is_number
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import LEAVE_OUT, MIDDLE, SUFFIX, Categorical, Column, Numeric, Schema
+from ternhost.datasets.schemas.columns import ordered
+from ternhost.datasets.schemas.schema import (
+    LEAVE_OUT,
+    MIDDLE,
+    SUFFIX,
+    Categorical,
+    Column,
+    Numeric,
+    Schema,
+)
 from ternhost.datasets.selection import EVERYTHING, Selection
-from ternhost.datasets.times import times_of
+from ternhost.datasets.tables import reading
+from ternhost.datasets.tables.number_style import is_number
+from ternhost.datasets.tables.reading import RawTable
+from ternhost.datasets.tables.times import times_of
 from ternhost.errors import UsageError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".data", ".dat")  # of names that mean files, there or not

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from tern.fixed import ONE
 from ternhost.datasets import frames, own
 from ternhost.datasets.base import CONSTANT, to_fixed
-from ternhost.datasets.columns import Categorical
 from ternhost.datasets.frames import FALSE, TRUE, MemoryTable
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas.columns import Categorical
+from ternhost.datasets.schemas.schema import Schema
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
 
 Whole = npt.NDArray[np.integer[Any]]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ternhost.datasets import bundled, nycflights, synthetic
 from ternhost.datasets.base import CLASSIFICATION, REGRESSION, Dataset, Table
+from ternhost.datasets.shipped import bundled, nycflights, synthetic
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import numpy as np
 import ternfirmware
 from ternhost import datasets
 from ternhost.datasets import Dataset
-from ternhost.learn import judging
 from ternhost.learn.base import algorithms_of
-from ternhost.learn.learning import Learning
-from ternhost.learn.optimum import optimum
+from ternhost.learn.models import judging
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.models.optimum import optimum
+from ternhost.learn.models.training import TrainingPlan
 from ternhost.learn.parameters import MODELS, Floats
-from ternhost.learn.training import TrainingPlan
 from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run import directory as run_directory
 from ternhost.run import guarantees

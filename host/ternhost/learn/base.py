@@ -273,14 +273,14 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
     "algorithm",
     "tern.algorithms",
     {
-        "fedsgd": "ternhost.learn.fedsgd:FedSGD",
-        "fedavg": "ternhost.learn.fedavg:FedAvg",
-        "fedsum": "ternhost.learn.fedsum:FedSum",
-        "direct": "ternhost.learn.direct:Direct",
-        "values": "ternhost.learn.collect:Values",
-        "means": "ternhost.learn.means:Means",
-        "quantiles": "ternhost.learn.quantiles:Quantiles",
-        "infer": "ternhost.learn.infer:Infer",
+        "fedsgd": "ternhost.learn.models.fedsgd:FedSGD",
+        "fedavg": "ternhost.learn.models.fedavg:FedAvg",
+        "fedsum": "ternhost.learn.sums.fedsum:FedSum",
+        "direct": "ternhost.learn.one_answer.direct:Direct",
+        "values": "ternhost.learn.collecting.collect:Values",
+        "means": "ternhost.learn.collecting.means:Means",
+        "quantiles": "ternhost.learn.distributions.quantiles:Quantiles",
+        "infer": "ternhost.learn.inference.infer:Infer",
     },
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ternhost.count.rounds import CohortCounts
 from ternhost.learn import liars
-from ternhost.learn.bin_tree import Distribution, ReportedLevel
+from ternhost.learn.distributions.bin_tree import Distribution, ReportedLevel
 from ternhost.learn.liars import SHARE, Bound, Floats, Kind
 
 # Gradients of rounds

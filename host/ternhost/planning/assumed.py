@@ -8,7 +8,7 @@ import numpy as np
 from ternhost.datasets import Table
 from ternhost.datasets.base import to_fixed
 from ternhost.errors import UsageError
-from ternhost.learn import collect
+from ternhost.learn.collecting import collect
 from ternhost.planning.statistic_options import SHARE, Options
 
 _NUMBER = "number"  # the name of the only attribute where there is no table

@@ -17,15 +17,15 @@ import numpy as np
 from tern.fixed import MAX_EPSILON
 from ternhost.datasets import Dataset, Indices
 from ternhost.errors import UsageError
-from ternhost.learn import judging
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
-from ternhost.learn.fedsum import FedSum, Options
-from ternhost.learn.learning import Learning
-from ternhost.learn.optimum import fit
+from ternhost.learn.models import judging
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.models.optimum import fit
+from ternhost.learn.models.projections import Split, best_split
+from ternhost.learn.models.training import TrainingPlan
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.learn.parameters import MODELS, Floats
-from ternhost.learn.projections import Split, best_split
-from ternhost.learn.training import TrainingPlan
+from ternhost.learn.sums.fedsum import FedSum, Options
 from ternhost.options import flag, require
 from ternhost.planning import quality, records
 from ternhost.planning.cells import Cell, FinishedCells, Row, Tables, run_cells

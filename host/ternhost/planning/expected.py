@@ -19,17 +19,18 @@ from tern.card import Card
 from tern.fixed import ONE
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Table
-from ternhost.learn import estimate, liars
-from ternhost.learn.attribute_results import unit_of
-from ternhost.learn.attributes import Part
+from ternhost.learn import liars
 from ternhost.learn.base import Learner, Population, report_summary
-from ternhost.learn.bin_tree import Distribution, ReportedLevel
-from ternhost.learn.collect import Values
-from ternhost.learn.estimate import LARGE, CategoryReports, frequency_law
-from ternhost.learn.means import Means
-from ternhost.learn.quantile_options import name_of
-from ternhost.learn.quantile_results import HeldValues
-from ternhost.learn.quantiles import Quantiles
+from ternhost.learn.collecting import estimate
+from ternhost.learn.collecting.attribute_results import unit_of
+from ternhost.learn.collecting.attributes import Part
+from ternhost.learn.collecting.collect import Values
+from ternhost.learn.collecting.estimate import LARGE, CategoryReports, frequency_law
+from ternhost.learn.collecting.means import Means
+from ternhost.learn.distributions.bin_tree import Distribution, ReportedLevel
+from ternhost.learn.distributions.quantile_options import name_of
+from ternhost.learn.distributions.quantile_results import HeldValues
+from ternhost.learn.distributions.quantiles import Quantiles
 from ternhost.planning.assumed import Assumed, dealt
 from ternhost.planning.simulation import fleet_of, rounds, simulate
 from ternhost.planning.statistic_options import HISTOGRAM, MEAN, QUANTILE, SHARE, Options

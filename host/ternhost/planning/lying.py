@@ -10,8 +10,8 @@ import numpy as np
 from tern import wire
 from ternhost.count.rounds import CohortCounts
 from ternhost.learn import liars
-from ternhost.learn.direct_base import observation_of
-from ternhost.learn.learning import Learning
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.one_answer.direct_base import observation_of
 from ternhost.planning.simulation import fleet_of, rounds
 
 

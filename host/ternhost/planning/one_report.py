@@ -18,9 +18,9 @@ from ternhost.datasets import Selection
 from ternhost.datasets.holdings import MOST_RECORDS
 from ternhost.datasets.selection import EVERYTHING
 from ternhost.errors import UsageError
-from ternhost.learn import judging
 from ternhost.learn.base import MOST_SIMULATED
-from ternhost.learn.learning import Learning
+from ternhost.learn.models import judging
+from ternhost.learn.models.learning import Learning
 from ternhost.options import Number, flag, require
 from ternhost.planning import lying, quality, records, table, years
 from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ternhost.learn import judging
+from ternhost.learn.models import judging
 from ternhost.planning import records
 from ternhost.planning.cells import Row
 from ternhost.planning.quality import baseline_name, measures

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ternhost.datasets import REGRESSION, Dataset
-from ternhost.learn import judging
-from ternhost.learn.learning import Learning
+from ternhost.learn.models import judging
+from ternhost.learn.models.learning import Learning
 from ternhost.learn.parameters import MODELS, Floats
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import intervals, mean_and_error

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from ternhost import datasets
-from ternhost.datasets import REGRESSION, Dataset, Selection, in_memory, own, synthetic
+from ternhost.datasets import REGRESSION, Dataset, Selection, in_memory, own
 from ternhost.datasets.holdings import counts_of_owners
 from ternhost.datasets.selection import EVERYTHING
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import UsageError
-from ternhost.learn import judging
-from ternhost.learn.optimum import optimum
+from ternhost.learn.models import judging
+from ternhost.learn.models.optimum import optimum
+from ternhost.learn.models.training import TrainingPlan
 from ternhost.learn.parameters import MODELS, SUITED
-from ternhost.learn.training import TrainingPlan
 from ternhost.planning import quality
 from ternhost.text import counted
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ternhost.learn import judging
+from ternhost.learn.models import judging
 from ternhost.planning import records, table
 from ternhost.planning.cells import Row
 from ternhost.privacy.units import DEVICE, name_of, protected

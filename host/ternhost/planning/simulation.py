@@ -9,15 +9,16 @@ from typing import Any, TypeVar
 
 from ternhost.count.rounds import RoundResult
 from ternhost.datasets import Dataset, Fixed, Table
-from ternhost.learn import choice, judging
+from ternhost.learn import choice
 from ternhost.learn.base import Learner, Population
-from ternhost.learn.collect import Values
-from ternhost.learn.direct import Direct
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.learning import Learning
-from ternhost.learn.optimum import optimum
+from ternhost.learn.collecting.collect import Values
+from ternhost.learn.models import judging
+from ternhost.learn.models.fedsgd import FedSGD
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.models.optimum import optimum
+from ternhost.learn.models.training import TrainingPlan
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.learn.parameters import MODELS
-from ternhost.learn.training import TrainingPlan
 from ternhost.reach.simulated.driver import SimulatedDriver
 
 A = TypeVar("A", bound=Learner)

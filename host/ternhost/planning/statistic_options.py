@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ternhost import datasets
 from ternhost.errors import UsageError
-from ternhost.learn.quantile_options import DistributionOptions
+from ternhost.learn.distributions.quantile_options import DistributionOptions
 from ternhost.options import Number, flag, option, options_of, require
 from ternhost.planning.whole_devices import MOST_HELD
 from ternhost.privacy.units import DEVICE, parse_unit

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ternhost.learn import judging
+from ternhost.learn.models import judging
 from ternhost.planning.cells import Row
 from ternhost.planning.quality import baseline_name, loses_to_shares, measures
 from ternhost.text import counted

@@ -12,9 +12,9 @@ from ternhost.datasets import Dataset
 from ternhost.datasets.holdings import Holdings, deal
 from ternhost.learn import choice
 from ternhost.learn.base import Population
-from ternhost.learn.direct import Direct
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.learning import Learning
+from ternhost.learn.models.fedsgd import FedSGD
+from ternhost.learn.models.learning import Learning
+from ternhost.learn.one_answer.direct import Direct
 from ternhost.privacy.base import MICRO
 
 MOST_HELD = 10_000_000  # records of all devices of a plan together

@@ -16,7 +16,7 @@ from tern.wire import MAX_ROUND
 from ternhost.datasets import Dataset
 from ternhost.errors import UsageError
 from ternhost.learn.designs import ReportDesign
-from ternhost.learn.fedsgd import FedSGD
+from ternhost.learn.models.fedsgd import FedSGD
 from ternhost.options import Number, Option, require, seconds_of
 from ternhost.planning.simulation import sgd
 from ternhost.privacy import certify, sums

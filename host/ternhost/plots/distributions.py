@@ -24,7 +24,7 @@ from ternhost.plots.canvas import (
 )
 
 if TYPE_CHECKING:
-    from ternhost.learn.distribution_entries import CollectedDistribution
+    from ternhost.learn.distributions.distribution_entries import CollectedDistribution
 
 _HEIGHT = 4.4  # inches
 _FEW_BINS = 40  # bars of a histogram, up to which their error bars have caps

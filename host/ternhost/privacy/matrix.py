@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tern.fixed import MAX_EPSILON
-from ternhost.datasets import reading
+from ternhost.datasets.tables import reading
 from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.privacy.base import MICRO, exp_bound

@@ -14,8 +14,8 @@ import numpy as np
 
 from tern import ledger, wire
 from ternhost.count.disclosures import Disclosures
-from ternhost.datasets import findings
-from ternhost.datasets.findings import Finding
+from ternhost.datasets.schemas import findings
+from ternhost.datasets.schemas.findings import Finding
 from ternhost.errors import DeviceError, TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner, Population

@@ -19,15 +19,15 @@ from tern.model import decode_model
 from ternhost import vectorised
 from ternhost.count.questions import Averaged
 from ternhost.datasets.base import CONSTANT
-from ternhost.datasets.columns import Numeric
 from ternhost.datasets.frames import FALSE, TRUE
 from ternhost.datasets.rows import RowForm
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas.columns import Numeric
+from ternhost.datasets.schemas.schema import Schema
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors, write_file
-from ternhost.learn.judging import EVEN
+from ternhost.learn.models.judging import EVEN
+from ternhost.learn.models.thresholds import Threshold, for_decisions, require_threshold
 from ternhost.learn.parameters import MODELS, quantise
-from ternhost.learn.thresholds import Threshold, for_decisions, require_threshold
 from ternhost.options import Number
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results

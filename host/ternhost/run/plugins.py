@@ -6,7 +6,7 @@ from typing import Any
 from ternhost.errors import UsageError
 from ternhost.extensions import EXTENSIONS
 from ternhost.learn.base import ALGORITHMS, Learner
-from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.learn.models.optimisers import OPTIMISERS
 from ternhost.privacy import mechanisms
 from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry

@@ -11,7 +11,7 @@ import numpy as np
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import RefusedError
 from ternhost.learn.devices import Devices
-from ternhost.learn.distribution_entries import thinned
+from ternhost.learn.distributions.distribution_entries import thinned
 from ternhost.reach import refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs

@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ternhost.datasets import findings, in_memory
-from ternhost.datasets.findings import Finding
+from ternhost.datasets import in_memory
 from ternhost.datasets.in_memory import InMemory
+from ternhost.datasets.schemas import findings
+from ternhost.datasets.schemas.findings import Finding
 from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.files import Closing
 from ternhost.learn.base import Learner

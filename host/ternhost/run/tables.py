@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ternhost.files import storage_errors, write_file
-from ternhost.learn.distribution_entries import (
+from ternhost.learn.distributions.distribution_entries import (
     CollectedDistribution,
     Shares,
     distributions_of,

@@ -23,8 +23,9 @@ from ternhost import datasets
 from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.count.members import distinct
 from ternhost.count.questions import decode_body, report_bytes
-from ternhost.datasets import findings, on_devices
+from ternhost.datasets import on_devices
 from ternhost.datasets.base import CONSTANT
+from ternhost.datasets.schemas import findings
 from ternhost.errors import TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from ternhost.learn import judging
+from ternhost.learn.models import judging
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.sums import epsilon_of
 from ternhost.run.directory import figures_of

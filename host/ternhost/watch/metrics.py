@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from tern import wire
 from ternhost.errors import StorageError
-from ternhost.learn.distribution_entries import distributions_of
+from ternhost.learn.distributions.distribution_entries import distributions_of
 from ternhost.privacy.guarantee import Span
 from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.run.observer import Observer

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ternhost.extensions import Line
-from ternhost.learn import estimate_rows
+from ternhost.learn.collecting import estimate_rows
 from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import absence
 from ternhost.run.guarantees import ClassGuarantees, words_of, worst

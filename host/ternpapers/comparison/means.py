@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import Fixed, Floats, Table, on_devices, synthetic
+from ternhost.datasets import Fixed, Floats, Table, on_devices
+from ternhost.datasets.shipped import synthetic
 from ternhost.errors import UsageError
-from ternhost.learn import collect
+from ternhost.learn.collecting import collect
 from ternhost.planning.cells import Cell, Row
 from ternpapers.base import Options
 from ternpapers.comparison.contest import EPSILON, Case, Contest, compared, every_case

@@ -13,7 +13,7 @@ from itertools import product
 
 from ternhost.datasets import CLASSIFICATION, REGRESSION
 from ternhost.errors import UsageError
-from ternhost.learn.judging import SQUARED_ERROR
+from ternhost.learn.models.judging import SQUARED_ERROR
 from ternhost.planning.cells import Cell, Row
 from ternpapers.base import Options, load
 from ternpapers.comparison.contest import EPSILON, OUTPUTS, Case, Contest, cases, compared

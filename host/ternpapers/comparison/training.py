@@ -7,11 +7,11 @@ from itertools import count
 import numpy as np
 
 from ternhost.datasets import Dataset, Floats
-from ternhost.learn import judging
-from ternhost.learn.judging import ACCURACY, SQUARED_ERROR
-from ternhost.learn.optimum import optimum
+from ternhost.learn.models import judging
+from ternhost.learn.models.judging import ACCURACY, SQUARED_ERROR
+from ternhost.learn.models.optimum import optimum
+from ternhost.learn.models.training import TrainingPlan
 from ternhost.learn.parameters import MODELS
-from ternhost.learn.training import TrainingPlan
 from ternpapers import baseline
 from ternpapers.comparison.reports import of_a_number
 from ternpapers.figure import NON_PRIVATE

@@ -18,10 +18,11 @@ from itertools import product
 
 import numpy as np
 
-from ternhost.datasets import Fixed, synthetic, to_fixed
-from ternhost.learn import judging
+from ternhost.datasets import Fixed, to_fixed
+from ternhost.datasets.shipped import synthetic
 from ternhost.learn.designs import K_RULES, coordinates_by_rule
-from ternhost.learn.judging import WORDS
+from ternhost.learn.models import judging
+from ternhost.learn.models.judging import WORDS
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import collection, figure_of, learned, repeated, squared_error
 from ternhost.planning.statistics import averaged, grouped, pick, values_of

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Floats
 from ternhost.errors import UsageError
 from ternhost.learn.designs import coordinates_by_rule
-from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
+from ternhost.learn.models.judging import SQUARED_ERROR, WORDS, measure
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import figure_of, optimal_figures, sgd, simulate
 from ternhost.planning.statistics import (

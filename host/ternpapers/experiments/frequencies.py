@@ -18,7 +18,7 @@ import numpy as np
 from ternhost.datasets.base import Floats, Indices
 from ternhost.errors import UsageError
 from ternhost.learn.base import Population
-from ternhost.learn.collect import Values, load
+from ternhost.learn.collecting.collect import Values, load
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import simulate
 from ternhost.planning.statistics import grouped, pick, summaries, values_of, winners

@@ -10,8 +10,8 @@ values.
 from functools import lru_cache
 
 from ternhost import datasets
-from ternhost.datasets import synthetic
-from ternhost.learn import collect
+from ternhost.datasets.shipped import synthetic
+from ternhost.learn.collecting import collect
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.simulation import collection, repeated, squared_error

@@ -8,7 +8,7 @@ times it with the loss at the best of them, on every bundled data set at four va
 
 import numpy as np
 
-from ternhost.learn.optimisers import OPTIMISERS, Averaging, Noise
+from ternhost.learn.models.optimisers import OPTIMISERS, Averaging, Noise
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import learned
 from ternhost.planning.statistics import averaged, grouped, pick, values_of

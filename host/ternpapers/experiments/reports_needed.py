@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ternhost.datasets import REGRESSION, Dataset, Floats
-from ternhost.learn import judging
-from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
+from ternhost.learn.models import judging
+from ternhost.learn.models.judging import LOG_LOSS, SQUARED_ERROR, WORDS
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.planning.cells import Cell, Row, Tables
 from ternhost.planning.simulation import default, optimal_figures, simulate

@@ -16,10 +16,10 @@ from scipy.integrate import trapezoid
 
 from tern.fixed import ONE
 from ternhost.datasets import Floats, Indices, held_out
-from ternhost.learn import clustering
 from ternhost.learn.base import Population
-from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE, SILHOUETTE_SELF
-from ternhost.learn.infer import Infer
+from ternhost.learn.inference import clustering
+from ternhost.learn.inference.clustering import CALINSKI_HARABASZ, SILHOUETTE, SILHOUETTE_SELF
+from ternhost.learn.inference.infer import Infer
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.simulation import repeated
 from ternhost.planning.statistics import grouped, pick

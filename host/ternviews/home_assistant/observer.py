@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tern import wire
 from ternhost.errors import UsageError
-from ternhost.learn.judging import WORDS
+from ternhost.learn.models.judging import WORDS
 from ternhost.reach.fleet import parse
 from ternhost.run.directory import figures_of
 from ternhost.run.observer import Observer

@@ -9,9 +9,9 @@ from ternbench.exports import titles, units
 from ternbench.exports.titles import MARKER, Title
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE, Unit
 from ternbench.traces import Floats
-from ternhost.datasets.number_style import COMMA, POINT, tells_decimal_mark
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.table_rows import MISSING
+from ternhost.datasets.tables.number_style import COMMA, POINT, tells_decimal_mark
+from ternhost.datasets.tables.reading import RawTable
+from ternhost.datasets.tables.table_rows import MISSING
 from ternhost.errors import UsageError
 from ternhost.options import shown
 from ternhost.text import counted

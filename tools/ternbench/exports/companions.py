@@ -12,7 +12,7 @@ from ternbench.exports.columns import Titles, require_rows
 from ternbench.exports.titles import MARKER
 from ternbench.exports.units import TIME
 from ternbench.traces import Floats
-from ternhost.datasets import reading
+from ternhost.datasets.tables import reading
 from ternhost.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ternbench.exports import titles, units
 from ternbench.exports.titles import MARKER, Title
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE
-from ternhost.datasets.reading import RawTable
+from ternhost.datasets.tables.reading import RawTable
 
 _SECONDS = units.parse("s")
 _SI = {CURRENT: units.parse("A"), VOLTAGE: units.parse("V"), POWER: units.parse("W")}

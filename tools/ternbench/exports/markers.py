@@ -10,8 +10,8 @@ from ternbench.exports.columns import Column, Titles, setting
 from ternbench.exports.titles import MARKER
 from ternbench.exports.units import VOLTAGE
 from ternbench.traces import Floats
-from ternhost.datasets.reading import RawTable
-from ternhost.datasets.table_rows import MISSING
+from ternhost.datasets.tables.reading import RawTable
+from ternhost.datasets.tables.table_rows import MISSING
 from ternhost.errors import UsageError
 from ternhost.options import shown
 

@@ -13,8 +13,8 @@ from ternbench.exports.times import ContradictedRateError, Times
 from ternbench.exports.titles import MARKER
 from ternbench.exports.units import CURRENT, POWER, TIME, VOLTAGE
 from ternbench.traces import MAX_LOST, Floats, Trace
-from ternhost.datasets import reading
-from ternhost.datasets.reading import RawTable
+from ternhost.datasets.tables import reading
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
 from ternhost.options import shown
 

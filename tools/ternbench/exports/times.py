@@ -10,7 +10,7 @@ import numpy as np
 from ternbench.exports.columns import Column, Titles, setting
 from ternbench.exports.units import TIME
 from ternbench.traces import Floats
-from ternhost.datasets.reading import RawTable
+from ternhost.datasets.tables.reading import RawTable
 from ternhost.errors import UsageError
 from ternhost.options import shown
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tern.update import MAIN
 from ternhost import files
 from ternhost.command import warn
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas.schema import Schema
 from ternhost.errors import TernError, UsageError
 from ternhost.guides import guide
 from terntools.boards import modules, mpy, syntax

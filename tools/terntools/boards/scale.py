@@ -1,7 +1,7 @@
 """`tern data scale`: finds the scale of tern.features.Window from public recordings.
 
 A fleet's measurements are never used, since the scale is public. The file is any table that
-ternhost.datasets.reading understands, with a sample per line, in one to three columns; an empty
+ternhost.datasets.tables.reading understands, with a sample per line, in one to three columns; an empty
 line ends a recording. A scale runs from the 2 % quantile over all windows to the 98 % quantile.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from tern.features import Window
 from ternhost.command import add_command, add_option, print_result
-from ternhost.datasets import reading
+from ternhost.datasets.tables import reading
 from ternhost.errors import OK, UsageError
 
 LOW, HIGH = 0.02, 0.98  # the quantiles between which a scale lies

@@ -15,9 +15,10 @@ import numpy as np
 from tern import ledger
 from ternhost import datasets
 from ternhost.command import add_command, add_group, add_option, print_result, warn
-from ternhost.datasets import Holdings, findings
+from ternhost.datasets import Holdings
 from ternhost.datasets.holdings import MOST_RECORDS
-from ternhost.datasets.schema import Schema
+from ternhost.datasets.schemas import findings
+from ternhost.datasets.schemas.schema import Schema
 from ternhost.errors import OK, UsageError
 from ternhost.files import write_file
 from ternhost.options import flag, require

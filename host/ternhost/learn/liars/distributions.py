@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ternhost.learn.bin_tree import Distribution, ReportedLevel, below_each_edge
+from ternhost.learn.distributions.bin_tree import Distribution, ReportedLevel, below_each_edge
 from ternhost.learn.liars.bounds import SHARE, Bound, Floats, liars_among
 from ternhost.learn.liars.levels import LevelReports, levels_after
 from ternhost.learn.liars.totals import Range, Total, quotient

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tern.card import Card
 from ternhost.count.rounds import CohortCounts
-from ternhost.learn.estimate import values_of_sums
+from ternhost.learn.collecting.estimate import values_of_sums
 from ternhost.learn.liars.bounds import (
     SHARE,
     Kind,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tern.card import Card
-from ternhost.learn.estimate import frequency_law
+from ternhost.learn.collecting.estimate import frequency_law
 from ternhost.learn.liars.bounds import SHARE, Bound, Floats, liars_among, outward
 from ternhost.learn.liars.moves import Moves, largest_sum
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tern import card as cards
 from tern.card import Card
-from ternhost.learn.estimate import CategoryReports, frequency_law, worst_variance
+from ternhost.learn.collecting.estimate import CategoryReports, frequency_law, worst_variance
 from ternhost.learn.liars.bounds import SHARE, Bound, Kind, after
 from ternhost.privacy import certify
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tern.sums import Sum
-from ternhost.learn.estimate import values_of_sums
+from ternhost.learn.collecting.estimate import values_of_sums
 from ternhost.learn.liars.bounds import SHARE, liars_among, outward
 
 

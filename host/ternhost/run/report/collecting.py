@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
 from ternhost.learn import liar_results
-from ternhost.learn.attribute_results import most_frequent
-from ternhost.learn.distribution_entries import (
+from ternhost.learn.collecting.attribute_results import most_frequent
+from ternhost.learn.distributions.distribution_entries import (
     CollectedDistribution,
     Quantile,
     distributions_of,
 )
-from ternhost.learn.quantile_results import liar_lines
+from ternhost.learn.distributions.quantile_results import liar_lines
 from ternhost.plots import canvas, distributions, runs
 from ternhost.privacy.guarantee import rounded
 from ternhost.run.plugins import learner_of

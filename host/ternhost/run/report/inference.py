@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ternhost.extensions import Row
-from ternhost.learn.noise import weakness
+from ternhost.learn.inference.noise import weakness
 from ternhost.plots import runs
 from ternhost.run.report.page import (
     Page,

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 
 from ternhost.datasets import on_devices
 from ternhost.extensions import Row
-from ternhost.learn import liar_results, projections
-from ternhost.learn.judging import EVEN, SIGNS, WORDS, logit, never_predicted
-from ternhost.learn.learning import share_in_words
+from ternhost.learn import liar_results
+from ternhost.learn.models import projections
+from ternhost.learn.models.judging import EVEN, SIGNS, WORDS, logit, never_predicted
+from ternhost.learn.models.learning import share_in_words
 from ternhost.plots import runs
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.run.report.page import (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.learn.distribution_entries import CollectedDistribution, Quantile
+from ternhost.learn.distributions.distribution_entries import CollectedDistribution, Quantile
 from ternhost.privacy import cards, certify
 from ternhost.privacy import outputs as card_outputs
 from ternhost.store.snapshot import LABEL, VALUE

@@ -6,8 +6,8 @@ from itertools import islice
 
 from nicegui import ui
 
-from ternhost.learn import estimate_rows
-from ternhost.learn.distribution_entries import distributions_of
+from ternhost.learn.collecting import estimate_rows
+from ternhost.learn.distributions.distribution_entries import distributions_of
 from ternhost.store.snapshot import Snapshot
 from ternhost.text import brief
 from ternhost.watch.page import charts, elements

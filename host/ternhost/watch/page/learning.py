@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from nicegui import background_tasks, ui
 
-from ternhost.learn import judging
+from ternhost.learn.models import judging
 from ternhost.privacy.guarantee import Span
 from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.store.snapshot import RunView, Snapshot

@@ -14,7 +14,8 @@ import numpy as np
 
 from tern.card import Card
 from tern.fixed import ONE
-from ternhost.datasets import Fixed, synthetic
+from ternhost.datasets import Fixed
+from ternhost.datasets.shipped import synthetic
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
 from ternhost.privacy.base import MICRO

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ternhost.datasets import Dataset, Table
-from ternhost.learn import collect
+from ternhost.learn.collecting import collect
 from ternpapers.base import CLIENTS, SMALL, load
 from ternpapers.cross_validation import with_fold_held_out
 from ternpapers.datasets import ipums, one_column_each, stand_ins

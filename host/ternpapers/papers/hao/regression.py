@@ -17,11 +17,11 @@ import numpy as np
 
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Floats
-from ternhost.learn import judging
 from ternhost.learn.base import Population
-from ternhost.learn.optimum import optimum
+from ternhost.learn.models import judging
+from ternhost.learn.models.optimum import optimum
+from ternhost.learn.models.training import TrainingPlan
 from ternhost.learn.parameters import MODELS
-from ternhost.learn.training import TrainingPlan
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.simulation import simulate
 from ternhost.privacy.base import MICRO

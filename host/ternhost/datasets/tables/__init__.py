@@ -1,0 +1,1 @@
+"""Tables in text files as people write them: their rows, marks, numbers and times."""

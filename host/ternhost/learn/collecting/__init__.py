@@ -1,0 +1,1 @@
+"""Means, frequencies and sums of what devices hold."""

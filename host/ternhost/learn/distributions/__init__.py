@@ -1,0 +1,1 @@
+"""Quantiles, histograms and distributions of the numbers that devices hold."""

@@ -1,0 +1,1 @@
+"""Protected inference: devices classify their own records and report the noisy result."""

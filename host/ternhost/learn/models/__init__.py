@@ -1,0 +1,1 @@
+"""Learners of linear models, and what they share: training, judging, optimisers."""

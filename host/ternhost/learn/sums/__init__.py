@@ -1,0 +1,1 @@
+"""Learning from noisy sums of clipped gradients over the many records of a few boards."""
