@@ -154,10 +154,11 @@ class CtrDrbg:
 
     def generate(self, out, n):
         """Fill `out`, which has n bytes, a multiple of 16."""
-        if not self._encrypt:
-            self._encrypt = aes(self._key, 1).encrypt
+        encrypt = self._encrypt
+        if not encrypt:
+            encrypt = self._encrypt = aes(self._key, 1).encrypt
         count_up(self._counter, out, n)
-        self._encrypt(out, out)
+        encrypt(out, out)
 
     def reseed(self, seed):
         """Mix `seed`, 48 bytes of full entropy, into the state: new bytes, XORed with the seed."""
@@ -287,22 +288,25 @@ class Generator(Stream):
         # Few variables: with more than 11 words, those of a call included, MicroPython would
         # allocate the frame on the heap.
         cursor = self.cursor
-        left = cursor[END] - cursor[POSITION]
+        end = cursor[END]
+        left = end - cursor[POSITION]
         if left:
-            self._keep(left)
-        if not self._blocks_left:
+            end = self._keep(left)
+        blocks = self._blocks_left
+        if not blocks:
             self._new_key()
             if self.state == FAILED:
                 raise EntropyError("entropy source failed")
-        self._blocks_left -= 1
+            blocks = self._blocks_left
+        self._blocks_left = blocks - 1
         self._generate(self._fresh, _FRESH)
         # If memory ran out above, the pool has no bytes; now those that are left count again.
-        cursor[POSITION] = self._margin - left
+        cursor[POSITION] = end - (_FRESH + left)
 
     def _keep(self, left):
         """Move the last `left` bytes of the pool right in front of the place of fresh ones.
 
-        The pool then counts as empty.
+        The pool then counts as empty. Returns the end of the pool, which may have become larger.
         """
         old = self.pool
         end = self.cursor[POSITION] = self.cursor[END]
@@ -313,6 +317,7 @@ class Generator(Stream):
         move(old, end - left, self.pool, self._margin - left, left)
         if old is not self.pool:
             erase(old, len(old))
+        return self.cursor[END]
 
     def discard(self):
         """Erase all bytes of the pool, drawn or not."""

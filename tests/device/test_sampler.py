@@ -2,7 +2,9 @@
 enumeration.
 """
 
+import binascii
 import gc
+import hashlib
 from array import array
 
 from checks import raises, without_heap
@@ -12,7 +14,8 @@ from vectors import load
 
 from tern import sampler
 from tern.card import T, decode
-from tern.entropy import POSITION, EntropyError, Generator
+from tern.compat import MICROPYTHON
+from tern.entropy import END, POSITION, SLACK, EntropyError, Generator, Stream
 
 
 def cases():
@@ -92,6 +95,34 @@ def bytes_near(draws, threshold):
 INPUTS = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
 
 
+class TableDraws:
+    """A random table card, inputs, bytes close to their thresholds, and what is specified for them.
+
+    symbols: of the inputs. ends: where in `data` the draw of each input ends.
+    """
+
+    def __init__(self, draws, knot_bits, levels):
+        """Draw all from a Stream: a card of 2**knot_bits + 1 knots and so many levels."""
+        rows = [any_row(draws, levels - 1) for _ in range((1 << knot_bits) + 1)]
+        self.card = decode(table(20_000_000, range(levels), rows, knot_bits))
+        self.xs = []
+        for _ in range(6):
+            self.xs += [INPUTS[uniform(draws, 9)], uniform(draws, 32769) - 16384]
+        self.data = b""
+        for x in self.xs:
+            thresholds = interpolated(rows, knot_bits, x)
+            self.data += bytes_near(draws, thresholds[uniform(draws, levels - 1)] << 3)
+        self.data += bytes([draws.byte() for _ in range(80)])
+
+        self.symbols = []
+        self.ends = []
+        end = 0
+        for x in self.xs:
+            symbol, end = specified(interpolated(rows, knot_bits, x), 45, self.data, end)
+            self.symbols.append(symbol)
+            self.ends.append(end)
+
+
 def test_tables_are_drawn_as_specified():
     # A table card gives, for each input, thresholds by which random bytes become a symbol. The
     # fast sampler must draw the same symbol from the same bytes, and use as many of them, as
@@ -99,28 +130,72 @@ def test_tables_are_drawn_as_specified():
     # limits, and bytes close to thresholds.
     draws = Keyed(b"sampler", b"tables")
     for turn in range(40):
-        # A random card: its rows at 2**knot_bits + 1 inputs, and its number of symbols.
-        knot_bits, levels = turn % 6, 2 + (turn * 7) % 15
-        rows = [any_row(draws, levels - 1) for _ in range((1 << knot_bits) + 1)]
-        # Inputs, and bytes that come close to their thresholds.
-        xs = []
-        for _ in range(6):
-            xs += [INPUTS[uniform(draws, 9)], uniform(draws, 32769) - 16384]
-        data = b""
-        for x in xs:
-            thresholds = interpolated(rows, knot_bits, x)
-            data += bytes_near(draws, thresholds[uniform(draws, levels - 1)] << 3)
-        data += bytes([draws.byte() for _ in range(80)])
+        case = TableDraws(draws, knot_bits=turn % 6, levels=2 + (turn * 7) % 15)
+        stream = Replay(case.data)
+        assert sampled(case.card, stream, case.xs) == case.symbols
+        assert stream.cursor[POSITION] == case.ends[-1]
 
-        expected = []
+
+# SHA-256 of the symbols for all inputs, from -32768 to 32767, as little-endian uint16.
+ALL_INPUTS = b"371f1d759b6029b3b4c903c463817277b3b4c58479b08aa19e316bc9ad947e20"
+
+
+def test_all_inputs_are_drawn_as_specified():
+    draws = Keyed(b"sampler", b"all inputs")
+    knot_bits, levels = 3, 5
+    rows = [any_row(draws, levels - 1) for _ in range((1 << knot_bits) + 1)]
+    card = decode(table(20_000_000, range(levels), rows, knot_bits))
+    stream = Keyed(b"sampler", b"bytes for all inputs")
+    digest = hashlib.sha256()
+    for begin in range(-32768, 32768, 1024):
+        digest.update(array("H", sampled(card, stream, range(begin, begin + 1024))))
+    assert binascii.hexlify(digest.digest()) == ALL_INPUTS
+
+    # The slow way, which shows that this is the digest of what is specified.
+    if not MICROPYTHON:
+        stream = Keyed(b"sampler", b"bytes for all inputs")
+        data = bytes([stream.byte() for _ in range(70_000)])
+        symbols = array("H")
         end = 0
-        for x in xs:
+        for x in range(-32768, 32768):
             symbol, end = specified(interpolated(rows, knot_bits, x), 45, data, end)
-            expected.append(symbol)
-        card = decode(table(20_000_000, range(levels), rows, knot_bits))
-        stream = Replay(data)
-        assert sampled(card, stream, xs) == expected
-        assert stream.cursor[POSITION] == end
+            symbols.append(symbol)
+        assert hashlib.sha256(symbols).hexdigest().encode() == ALL_INPUTS
+
+
+class TwoPools(Stream):
+    """Bytes of which a pool holds so many, and the pool after its refill all.
+
+    other_byte: what follows the end of the first pool, in place of the bytes that come later.
+    position_at_refill: the position when the first pool ended, or None.
+    """
+
+    def __init__(self, data, first_length, other_byte):
+        super().__init__(bytearray(data[:first_length] + bytes([other_byte] * SLACK)))
+        self.cursor[END] = first_length
+        self.data = data
+        self.position_at_refill = None
+
+    def refill(self):
+        assert self.position_at_refill is None
+        self.position_at_refill = self.cursor[POSITION]
+        self.pool = bytearray(self.data + bytes(SLACK))
+        self.cursor[END] = len(self.data)
+
+
+def test_a_pool_may_end_at_any_byte_of_a_draw_from_a_table():
+    # A draw that needs more bytes than the pool has is undone, and drawn again after a refill. All
+    # draws before it count. Whatever follows the end of the pool makes no difference.
+    draws = Keyed(b"sampler", b"ends")
+    for turn in range(10):
+        case = TableDraws(draws, knot_bits=turn % 3, levels=2 + turn)
+        for first_length in range(case.ends[-1]):
+            last_end = max([end for end in [0] + case.ends if end <= first_length])
+            for other_byte in (0, 255):
+                stream = TwoPools(case.data, first_length, other_byte)
+                assert sampled(case.card, stream, case.xs) == case.symbols
+                assert stream.position_at_refill == last_end
+                assert stream.cursor[POSITION] == case.ends[-1]
 
 
 THRESHOLDS = (
