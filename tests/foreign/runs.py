@@ -19,7 +19,7 @@ from ternhost.learn.models.learning import Learning
 from ternhost.learn.one_answer.direct import Direct
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.learn.sums import fedsum
-from ternhost.planning import existing, one_report, quality
+from ternhost.planning import existing_plan, one_report, quality
 from ternhost.planning.cells import Row
 from ternhost.planning.existing import Existing
 from ternhost.planning.simulation import default, optimal_figures, simulate
@@ -232,7 +232,7 @@ def planned(setting: Setting) -> list[Row]:
     """
     dataset, model = setting.loaded
     if setting.unit == RECORD:
-        result = existing.plan(_existing(setting, dataset))
+        result = existing_plan.plan(_existing(setting, dataset))
         curve = result["units"][0]["curve"]
     else:
         options = one_report.Planned(

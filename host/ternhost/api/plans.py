@@ -16,7 +16,7 @@ from ternhost.learn.models.learning import ModelOptions
 from ternhost.learn.sums import fedsum
 from ternhost.options import Number, Option, OptionGroup, options_of, shown
 from ternhost.planning import (
-    existing,
+    existing_plan,
     one_report,
     pictures,
     side_by_side,
@@ -24,6 +24,7 @@ from ternhost.planning import (
     statistic_plan,
     years,
 )
+from ternhost.planning.existing import Existing
 from ternhost.planning.years import RoundsForYears
 from ternhost.privacy.units import name_of
 
@@ -171,8 +172,8 @@ def plan(
         count = None
         if devices is not None:
             count = arguments.whole(devices, "devices")  # type: ignore[arg-type]
-        fleet = existing.Existing(count, learner, runs=run_count, workers=workers)
-        result = existing.plan(fleet, tell, epsilons=epsilons)
+        fleet = Existing(count, learner, runs=run_count, workers=workers)
+        result = existing_plan.plan(fleet, tell, epsilons=epsilons)
         return PlanResult(tuple(side_by_side.text_lines(result)), result)
 
     if epsilons:

@@ -23,7 +23,7 @@ from ternhost.learn.sums.fedsum import Options
 from ternhost.listed_commands import PLAN
 from ternhost.options import flag, options_of, require
 from ternhost.planning import (
-    existing,
+    existing_plan,
     pictures,
     side_by_side,
     statistic_options,
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     _check_place(args.plot)
     with Progress("plan", quiet=args.quiet) as progress:
         if isinstance(planned, Existing):
-            result = existing.plan(planned, progress.step, epsilons=bool(args.plot))
+            result = existing_plan.plan(planned, progress.step, epsilons=bool(args.plot))
         else:
             result = plan(planned, progress.step)
 
