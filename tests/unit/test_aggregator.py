@@ -302,6 +302,11 @@ def test_the_bad_reports_of_a_frame_are_counted_by_what_is_wrong(aggregator_of_a
     assert aggregator_of_a_mixed_frame.statistics == expected
 
 
+def test_the_unanswered_among_some_devices_are_those_that_were_asked(asked):
+    not_asked = 7
+    assert asked.unanswered(1, among=[not_asked, 3, 1]) == [1, 3]
+
+
 def test_nothing_counts_that_was_not_committed(asked, store):
     """The disk is full when two reports come. They do not count until they were sent again and
     stored.

@@ -11,7 +11,7 @@ from ternhost.count.rounds import Ending, Refusal, RoundResult
 from ternhost.learn.schedule import Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
-from ternhost.reach.broker import round_requests
+from ternhost.reach.broker import roster, round_requests
 from ternhost.reach.broker.presence import BoardHello, Presence
 from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.broker.round_requests import RoundRequests
@@ -25,6 +25,7 @@ OTHER = Question(wire.LOGISTIC, [1] * 28, -14, CARD, 1)
 SLEEPS, STAYS = 1, 2  # devices, each on a separate board
 HOUR = 3600
 SILENCE = Terms().silence
+MANY = range(1, 7)  # devices, each on a separate board
 
 
 class Line:
@@ -76,7 +77,7 @@ class Fleet:
         """Take the HELLOs that have come."""
         changes = self.roster.update(self.line, now or time.monotonic())
         if self.requests:
-            self.requests.assign(changes.arrived)
+            self.requests.follow(changes)
             self.requests.ask()
 
     def pass_an_hour(self):
@@ -153,6 +154,80 @@ def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(fleet):
     assert fleet.left_out() == {SLEEPS, STAYS}
 
 
+# Boards that connect during a round
+
+
+def test_a_board_that_connects_during_a_round_gets_the_request_of_its_device(fleet):
+    fleet.begin(1, *TWO_QUESTIONS)
+    fleet.line.asked.clear()
+    fleet.line.hello(STAYS)
+    fleet.update()
+    assert fleet.line.asked == [STAYS]
+
+
+def test_a_board_that_connects_again_gets_no_request_that_was_answered(fleet):
+    fleet.line.hello(STAYS)
+    fleet.update()
+    fleet.begin(1, *TWO_QUESTIONS)
+    fleet.aggregator.give_up(1, [STAYS])
+    fleet.line.asked.clear()
+    fleet.line.hello(STAYS)
+    fleet.update()
+    assert fleet.line.asked == []
+
+
+def test_a_board_that_connects_leaves_the_requests_of_other_boards_as_they_are(fleet):
+    fleet.line.hello(STAYS)
+    fleet.update()
+    fleet.begin(1, *TWO_QUESTIONS)
+    fleet.line.asked.clear()
+    fleet.line.hello(SLEEPS)
+    fleet.update()
+    assert fleet.line.asked == [SLEEPS]
+
+
+def test_a_device_is_on_no_known_board_once_its_board_no_longer_claims_it(fleet):
+    fleet.line.hello(STAYS, clients=2)  # devices 2 and 3
+    fleet.update()
+    fleet.begin(1, (QUESTION, [SLEEPS]), (OTHER, [STAYS, 3]))
+    fleet.line.hello(STAYS, clients=1)
+    fleet.update()
+    assert 3 in fleet.roster.unknown_board.round.unanswered
+
+
+@pytest.fixture
+def crowd(store, monkeypatch):
+    """A fleet of MANY boards that have all sent their HELLO, of which two are looked at at once."""
+    monkeypatch.setattr(roster, "_MOST_AT_ONCE", 2)
+    keys.add(store, MANY)
+    crowd = Fleet(store)
+    for device in MANY:
+        crowd.line.hello(device)
+    return crowd
+
+
+def test_of_very_many_hellos_some_are_looked_at_later(crowd):
+    crowd.update()
+    assert len(crowd.roster.claimed) == 2
+    assert crowd.roster.is_behind
+
+
+def test_all_hellos_have_their_turn(crowd):
+    while True:
+        crowd.update()
+        if not crowd.roster.is_behind:
+            break
+    assert crowd.roster.all_are_claimed
+
+
+def test_no_board_is_gone_as_long_as_some_hellos_were_not_looked_at(crowd):
+    crowd.update()
+    (first, _second) = crowd.roster.claimed
+    crowd.line.leave(first)
+    crowd.update()
+    assert crowd.roster.boards[f"{first:08x}"].connected
+
+
 # Boards that claim devices of others, or name numbers that cannot be true
 
 LIAR = 1  # claims all devices
@@ -160,7 +235,6 @@ HONEST = list(range(2, 20))
 NOWHERE = 20  # a device on no board but claimed by the liar
 
 
-MANY = range(1, 7)  # devices, each on a separate board
 SILENT_FOR_LONG = 60.0  # seconds
 
 

@@ -220,9 +220,12 @@ class Aggregator:
         """
         return self._rounds[number].announcement()
 
-    def unanswered(self, number: int) -> list[int]:
-        """Return the devices for whose answer a round waits, ascending."""
-        return self._rounds[number].unanswered
+    def unanswered(self, number: int, among: Sequence[int] | None = None) -> list[int]:
+        """Return the devices for whose answer a round waits, ascending.
+
+        among: only these devices matter; None: all. In a large fleet, few are far quicker.
+        """
+        return self._rounds[number].unanswered(among)
 
     def reports(self, number: int) -> int:
         """Return how many reports an open round has so far."""

@@ -8,7 +8,15 @@ import numpy as np
 from tern import ledger, wire
 from ternhost.count import batches
 from ternhost.count.cohort import Cohort
-from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
+from ternhost.count.members import (
+    Integers,
+    Keyring,
+    Members,
+    Positions,
+    distinct,
+    id_bytes,
+    integers,
+)
 from ternhost.count.outcomes import Statistics
 from ternhost.count.questions import round_start
 from ternhost.count.rounds import (
@@ -283,10 +291,17 @@ class Round:
         """The number of reports so far."""
         return int(np.count_nonzero(self._answer_at == REPORTED))
 
-    @property
-    def unanswered(self) -> list[int]:
-        """The ids of the devices for whose answer the round waits, ascending."""
-        waiting: list[int] = self.members.ids[self._answer_at == WAITING].tolist()
+    def unanswered(self, among: Sequence[int] | None = None) -> list[int]:
+        """Return the ids of the devices for whose answer the round waits, ascending.
+
+        among: only these devices matter; None: all.
+        """
+        places: Positions = np.arange(len(self.members))
+        if among is not None:
+            places = self.members.find(distinct([among]))
+            places = places[places >= 0]  # of those that are in the round
+        is_waiting = self._answer_at[places] == WAITING
+        waiting: list[int] = self.members.ids[places[is_waiting]].tolist()
         return waiting
 
     def is_past_deadline(self, now: float) -> bool:

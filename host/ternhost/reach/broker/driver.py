@@ -156,7 +156,7 @@ class BrokerDriver(Driver):
             )
         self.health.check_absent(time.monotonic())
         await fleet_keys.renew_hellos(self.fleet, lambda: self.stopped)
-        self._update_boards(time.monotonic())
+        await self._catch_up_with_hellos()
 
     async def _connect_until_stopped(self) -> bool:
         """Connect to the broker, and return True; or False if the driver was stopped before.
@@ -192,15 +192,24 @@ class BrokerDriver(Driver):
         while not self.stopped:
             now = time.monotonic()
             if now >= end:
+                await self._catch_up_with_hellos()
                 return
             news = self._update_boards(now)
             if news:
                 last_news = now
-            is_complete = news and len(roster.claimed) == len(roster.devices)
+            is_complete = news and roster.all_are_claimed
             is_quiet = now - last_news > quiet
             if self.link.subscribed.is_set() and (is_complete or is_quiet):
                 return
             await asyncio.sleep(_SHORT_TICK)
+
+    async def _catch_up_with_hellos(self) -> None:
+        """Look at all HELLOs that have come."""
+        is_behind = True
+        while is_behind and not self.stopped:
+            self._update_boards(time.monotonic())
+            is_behind = self.fleet.roster.is_behind
+            await asyncio.sleep(0)  # so that the broker gets answers
 
     def _on_connect(self) -> None:
         """After a connection, replace what the broker has retained of another round and model."""
@@ -452,8 +461,8 @@ class BrokerDriver(Driver):
             has_just_spoken = board.last_hello == now  # else the broker has retained its HELLO
             if has_just_spoken:
                 self._note_heard_sleepers((board.clients.start,))
-        if self._requests and arrived:
-            self._requests.assign(arrived)
+        if self._requests:
+            self._requests.follow(changes)
         # A board that could not be sent the key before may be sent it now.
         lack_key = [*self._boards_without_key, *arrived]
         self._boards_without_key = fleet_keys.send_fleet_key(self.fleet, lack_key)

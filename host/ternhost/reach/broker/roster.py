@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from ternhost.reach.broker.link import MqttLink
@@ -10,6 +11,9 @@ from ternhost.reach.broker.presence import BoardHello
 from ternhost.store.fleet_key import OWN_KEY_ONLY
 
 GREETING = 3.0  # seconds after a new connection in which the broker sends the boards' HELLOs
+# The most HELLOs that are looked at in one go. Meanwhile the host does nothing else, and a broker
+# drops a host that does nothing for long.
+_MOST_AT_ONCE = 10_000
 AWAKE = 10.0  # seconds after its HELLO in which a board that sleeps between rounds can be asked
 
 
@@ -106,6 +110,7 @@ class RosterChanges(NamedTuple):
     new: Boards  # connected for the first time, or with another HELLO
     returned: Boards  # connected again
     gone: Boards  # disconnected
+    reassigned: Boards  # new ones that say they have other devices than before
 
     @property
     def arrived(self) -> Boards:
@@ -131,12 +136,14 @@ class BoardRoster:
         self.boards: dict[str, BoardOnBroker] = {}  # by name
         self.unknown_board = BoardOnBroker()  # has the devices that no board claims
         self.connected_at = 0.0  # when the host connected to the broker, by the monotonic clock
-        # The boards that claim each device. If there are several, all but one of them lie.
+        # The boards that claim each device, for those that any board claims. If there are several
+        # boards, all but one of them lie.
         self._claims: dict[int, Boards] = {}
         # The names of boards whose HELLO has come or gone, or that were there before the connection
         # was lost. At this time, those of them without a HELLO are gone.
         self._doubtful: set[str] = set()
         self._sure_at = 0.0
+        self.is_behind = False  # some HELLOs that have come were not looked at yet
         self.register(devices, wake_intervals or {})
 
     def register(self, devices: Collection[int], wake_intervals: Mapping[int, int]) -> None:
@@ -163,15 +170,17 @@ class BoardRoster:
 
         If there are several, only the true one can answer for the device.
         """
-        boards = self._claims.get(device)
-        if not boards:
-            return [self.unknown_board]
-        return boards
+        return self._claims.get(device) or [self.unknown_board]
 
     @property
     def claimed(self) -> list[int]:
         """The devices in the store that some board claims."""
-        return [device for device in self.devices if self._claims.get(device)]
+        return [device for device in self.devices if device in self._claims]
+
+    @property
+    def all_are_claimed(self) -> bool:
+        """Whether some board claims each device in the store."""
+        return len(self._claims) == len(self.devices)
 
     def registered(self, clients: range) -> list[int]:
         """Return those of the devices with these ids that have a key in the host's store."""
@@ -212,29 +221,28 @@ class BoardRoster:
     def update(self, link: MqttLink, now: float) -> RosterChanges:
         """Update the boards from their HELLOs, and return which have connected or disconnected.
 
-        A HELLO is the message in which a board describes itself when it connects.
+        A HELLO is the message in which a board describes itself when it connects. If very many have
+        come, only some are looked at; the others have their turn in the next call (`is_behind`).
 
         link: the connection to the broker, which has the HELLOs. now: the time by the monotonic
         clock.
         """
         presence = link.presence
-        changes = RosterChanges(new=[], returned=[], gone=[])
+        changes = RosterChanges(new=[], returned=[], gone=[], reassigned=[])
         self._doubtful |= presence.changed
         presence.changed = set()
 
         # Boards with a HELLO are there.
-        for name in self._doubtful & presence.boards.keys():
-            board = self.boards.setdefault(name, BoardOnBroker(name))
-            was_there_before = bool(board.clients)
-            if was_there_before and not board.connected:
-                changes.returned.append(board)
-            else:
-                changes.new.append(board)
-            self._greet(board, presence.boards[name], now)
-        self._doubtful -= presence.boards.keys()
+        with_hello = (name for name in self._doubtful if name in presence.boards)
+        names = list(islice(with_hello, _MOST_AT_ONCE))
+        for name in names:
+            self._note_hello(name, presence.boards[name], changes, now)
+        self._doubtful.difference_update(names)
+        self.is_behind = len(names) == _MOST_AT_ONCE
 
         # The others are gone, unless their HELLO may still come after a reconnection.
-        if self._doubtful and link.connected and now >= self._sure_at:
+        is_sure = link.connected and now >= self._sure_at
+        if self._doubtful and is_sure and not self.is_behind:
             for name in self._doubtful & self.boards.keys():
                 board = self.boards[name]
                 if board.connected:
@@ -242,6 +250,24 @@ class BoardRoster:
                     changes.gone.append(board)
             self._doubtful.clear()
         return changes
+
+    def _note_hello(self, name: str, hello: BoardHello, changes: RosterChanges, now: float) -> None:
+        """Note that a board with a HELLO is there.
+
+        name: of the board. changes: gets it. now: the time by the monotonic clock.
+        """
+        board = self.boards.get(name)
+        if board is None:
+            board = BoardOnBroker(name)
+            self.boards[name] = board
+        was_there_before = bool(board.clients)
+        if was_there_before and not board.connected:
+            changes.returned.append(board)
+        else:
+            changes.new.append(board)
+        if was_there_before and board.clients != hello.clients:
+            changes.reassigned.append(board)
+        self._greet(board, hello, now)
 
     def _greet(self, board: BoardOnBroker, hello: BoardHello, now: float) -> None:
         """Note what a board says in its HELLO, the message in which it describes itself.
@@ -264,8 +290,11 @@ class BoardRoster:
         clients: the ids of the devices.
         """
         for device in self.registered(board.clients):
-            if board in self._claims.get(device, ()):
-                self._claims[device].remove(board)
+            claimants = self._claims.get(device, [])
+            if board in claimants:
+                claimants.remove(board)
+            if not claimants:
+                self._claims.pop(device, None)
         board.clients = clients
         # A real board that sleeps has only one client.
         board.wake_interval = self.wake_intervals.get(clients.start, 0)

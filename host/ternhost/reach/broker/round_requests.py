@@ -16,7 +16,7 @@ from tern.links import mqtt
 from ternhost.count.rounds import Refusal
 from ternhost.log import Message
 from ternhost.reach.broker.postponed import PostponedDevices
-from ternhost.reach.broker.roster import BoardOnBroker
+from ternhost.reach.broker.roster import BoardOnBroker, Boards, RosterChanges
 from ternhost.reach.broker.state import FleetState
 from ternhost.store import sleepers
 from ternhost.text import counted
@@ -91,6 +91,38 @@ class RoundRequests:
             board.round.in_flight.clear()
         if not self.announced:
             for board in boards:
+                self._fill_queue(board)
+
+    def follow(self, changes: RosterChanges) -> None:
+        """Assign their devices to boards that have connected; they get the requests of the round.
+
+        changes: the boards that have connected since the last call, and all others that have
+        changed.
+        """
+        if changes.reassigned:
+            self.assign(changes.arrived)
+        elif changes.arrived:
+            self._assign_to(changes.arrived)
+
+    def _assign_to(self, arrived: Boards) -> None:
+        """Assign their devices to boards that have just connected; nothing changes for the others.
+
+        That takes time only for these boards, and not for the whole fleet. It is for boards that
+        claim no other devices than before.
+
+        arrived: the boards, which have no requests of this round any more.
+        """
+        claimed_devices: list[int] = []
+        for board in arrived:
+            claimed_devices += self._roster.registered(board.clients)
+        unanswered = set(self._fleet.aggregator.unanswered(self.number, claimed_devices))
+
+        unknown_board = self._roster.unknown_board
+        unknown_board.round.unanswered -= unanswered
+        for board in arrived:
+            board.round.unanswered = unanswered.intersection(self._roster.registered(board.clients))
+            board.round.in_flight.clear()
+            if not self.announced:
                 self._fill_queue(board)
 
     def _fill_queue(self, board: BoardOnBroker) -> None:
