@@ -10,23 +10,23 @@ import argparse
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost import listed_commands
 from ternhost import options as fields
-from ternhost.cli.progress import ProgressPrinter
 from ternhost.command import ListedCommand, add_command, print_result, warn
 from ternhost.errors import UsageError
 from ternhost.extensions import EXTENSIONS, option_classes
 from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.options import option
-from ternhost.run import result as results
-from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions, classes_of_run, default_fleet
 from ternhost.run.plugins import learner_of
-from ternhost.run.run import Run
-from ternhost.run.status import Watcher
+
+if TYPE_CHECKING:  # pages of help do not need these, which are slow to load
+    from ternhost.run.begin import Place
+    from ternhost.run.run import Run
+    from ternhost.run.status import Watcher
 
 # Options of learners that stand on the page of the command, since they say what a run is about.
 # All others stand on the pages of their learners.
@@ -349,6 +349,8 @@ def run(args: argparse.Namespace) -> int:
 
     Returns the exit code.
     """
+    from ternhost.run.run import Run  # slow to load
+
     options = parsed(args, algorithms_of(args.command))
     place = place_of(args)
 
@@ -361,6 +363,8 @@ def run(args: argparse.Namespace) -> int:
 
 def place_of(args: argparse.Namespace) -> Place:
     """Return where the command line has a run kept."""
+    from ternhost.run.begin import Place  # slow to load
+
     given = fields.given(args, PlaceOptions)
     return Place(given.get("name"), store=given.get("store"), anew=given.get("anew", False))
 
@@ -370,6 +374,9 @@ def run_to_its_end(args: argparse.Namespace, begin: Any) -> int:
 
     begin: a function that gets the run's watcher, and returns the run.
     """
+    from ternhost.cli.progress import ProgressPrinter  # slow to load
+    from ternhost.run import result as results
+
     printer = ProgressPrinter(quiet=args.quiet)
     try:
         with begin(printer.watcher()) as active_run:
@@ -384,6 +391,8 @@ def run_to_its_end(args: argparse.Namespace, begin: Any) -> int:
 
 def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print the result of a run, with a warning if something is missing; return the exit code."""
+    from ternhost.run import result as results  # slow to load
+
     lines = [*learner_of(result).summary(result), *results.privacy_words(result)]
     lines.append(f"the run {result['run']} is in {result['directory']}")
     if "report" in result:

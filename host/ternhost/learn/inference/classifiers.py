@@ -17,8 +17,6 @@ from ternhost.files import read_object
 from ternhost.learn.models.judging import EVEN, LOG_LOSS
 from ternhost.learn.models.thresholds import for_decisions
 from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, quantise
-from ternhost.store import store_file
-from ternhost.store.store import Store
 from ternhost.text import counted
 
 _RESULT = "result.json"
@@ -197,6 +195,8 @@ class LearnedBy:
         rounds: how many models to return; there are fewer if the run's store has fewer.
         Raises UsageError if the store is missing or has no models.
         """
+        from ternhost.store.store import Store  # slow to load
+
         if rounds == 1:
             return [self.last]
         # Without a lock (beside), as the process that serves the fleet may have the store open.
@@ -223,6 +223,8 @@ class LearnedBy:
 
         Raises UsageError if it is gone.
         """
+        from ternhost.store import store_file  # slow to load
+
         own_path = self.directory / store_file.NAME
         for path in (self.store, own_path):
             if path.is_file():
