@@ -62,10 +62,11 @@ class Client:
         send: a function that takes a reply and its length. The reports of several clients go
         together in frames REPORTS.
         """
-        if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
+        n = len(frame)
+        if n and frame[0] == wire.MODEL:  # asks for no answer
             return
         # Of all ids, few have 255 as their highest byte; most frames need no further look.
-        if len(frame) > 4 and frame[4] == 255 and is_for_fleet(frame):
+        if n > 4 and frame[4] == 255 and is_for_fleet(frame):
             self._respond_all(frame, send)
         else:
             send(self.reply, self.answer(frame))
@@ -167,7 +168,7 @@ class Client:
         if client is None or client.device != device:
             client = self.find(device)
         session.open(frame, client, member)
-        last_round = self.load_ledger(session.device).round
+        last_round = self.load_ledger(device).round
         ahead = number - last_round
         if ahead <= 0:
             return self._repeat(number, last_round)
@@ -305,6 +306,19 @@ class Client:
         """
         client = self.clients
         policy = self.policy
+        if not self.report.is_checked:
+            self._check_report(client)
+        self.records = self.open_records(client)
+        if self.entropy.state == wire.FAILED:
+            raise EntropyError
+        policy.check_client(client, self.ledger, self.arrived)
+
+    def _check_report(self, client):
+        """Check what stays the same from round to round: price, policy, slot and certificate.
+
+        Raises FrameError.
+        """
+        policy = self.policy
         report = self.report
         card = report.card
         policy.cost = report.answerer.cost(card)
@@ -312,10 +326,7 @@ class Client:
         if measure or card.shape == SUM:
             policy.cost = report.price(measure, policy.cost)
         policy.check_card(client, report, self.session.round)
-        self.records = self.open_records(client)
-        if self.entropy.state == wire.FAILED:
-            raise EntropyError
-        policy.check_client(client, self.ledger, self.arrived)
+        report.is_checked = True
 
     def release(self, values=None):
         """Draw the report, pay for it, and only then return its length.
@@ -337,7 +348,7 @@ class Client:
             self.ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)
             if policy.paid:
                 policy.paid[session.device - self.clients.first] = self.arrived
-        return len(sealed)
+        return report.length
 
     def close(self):
         """Close all files; on a device they stay open for ever."""
@@ -387,6 +398,7 @@ class Client:
         # Cached if this process is the only writer. Never reload a ledger with reserved rounds.
         cached = ledger.path and (self.board.in_place or ledger.reserved())
         if device != self._ledger_of or not cached:
+            self.report.is_checked = False  # for another client, or by another measure
             ledger.load(self.board.directory + "/" + ledger_name(device))
             self._ledger_of = device
         return ledger

@@ -7,10 +7,9 @@ need not name them.
 import hashlib
 from array import array
 
-from tern.compat import const, micropython, ptr16
+from tern.compat import micropython, ptr16
+from tern.octets import draw_below
 from tern.wire import COORDINATES_AT
-
-_DIGEST_BYTES = const(32)  # of a question, and of each further hash
 
 
 @micropython.viper
@@ -34,58 +33,61 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
         i += 1
 
 
+def _more(question, counter):
+    """Return 32 further random bytes of a request; counter: 0, 1, 2, ..."""
+    return hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
+
+
 def choose(question, d, k, out):
     """Choose k of the coordinates 0 .. d - 1 for a request: all sets of k are equally likely.
 
     question: the digest of the request, 32 bytes, from which random bytes come: first its last
     ones, then those of SHA-256(question, counter). So no choice depends on data. d: at most 1025.
     out: an array('H'), which gets the coordinates in ascending order.
+    """
+    if k == 1 < d:
+        out[0] = _draw_one(question, d - 1)
+    elif k < d:
+        _shuffle(question, d, k, out)
+    else:
+        for i in range(d):
+            out[i] = i
+
+
+def _draw_one(question, last):
+    """Return a uniform draw from 0 .. last, as the first one of _shuffle()."""
+    drawn = draw_below(question, COORDINATES_AT, last)
+    counter = 0
+    while drawn < 0:
+        drawn = draw_below(_more(question, counter), 0, last)
+        counter += 1
+    return drawn >> 6
+
+
+def _shuffle(question, d, k, out):
+    """Choose k < d coordinates as choose().
 
     A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P): for i = 0 .. k - 1, a uniform draw
     from places i .. d - 1 is exchanged with place i.
     """
-    if k == d:
-        for i in range(d):
-            out[i] = i
-        return
-
     # `order` is shuffled in the low 15 bits of its numbers. The highest bit of order[j] is another
-    # matter: it marks coordinate j as chosen. With k = 1 neither is needed.
-    order = array("H", range(d)) if k > 1 else None
+    # matter: it marks coordinate j as chosen.
+    order = array("H", range(d))
     block = question  # of random bytes; `at` is the next one
     at = COORDINATES_AT
     counter = 0
-
-    # The smallest 2**b - 1 that covers d - 1.
-    mask = 1
-    while mask < d - 1:
-        mask += mask + 1
     for i in range(k):
-        # A uniform draw from 0 .. last, by rejection. The range shrinks, and its mask with it.
-        last = d - i - 1
-        while mask >> 1 >= last:
-            mask >>= 1
-        draw = d
-        while draw > last:
-            if at == _DIGEST_BYTES:
-                block = hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
-                counter += 1
-                at = 0
-            draw = block[at]
-            # Draws of two bytes all come before those of one, and a block has an even number of
-            # bytes: none is cut by its end.
-            if mask > 255:
-                at += 1
-                draw |= block[at] << 8
-            at += 1
-            draw &= mask
-        if k == 1:  # nothing to shuffle
-            out[0] = draw
-            return
-
+        # Draws of two bytes all come before those of one, and a block has an even number of bytes:
+        # none is cut by its end.
+        drawn = draw_below(block, at, d - i - 1)
+        while drawn < 0:
+            block = _more(question, counter)
+            counter += 1
+            drawn = draw_below(block, 0, d - i - 1)
+        at = drawn & 63
         # Exchange places i and `draw` of the order, but leave the marks where they are; place i is
         # not needed again, so only the other one is written. Then mark the coordinate.
-        draw += i
+        draw = i + (drawn >> 6)
         coordinate = order[draw] & 32767
         order[draw] = order[draw] & 32768 | order[i] & 32767
         order[coordinate] |= 32768

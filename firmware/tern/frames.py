@@ -14,6 +14,7 @@ Bernstein, Tessaro, Hash-Function Based PRFs, Eurocrypt 2016).
 import struct
 from array import array
 from hashlib import sha256
+from struct import pack_into
 
 from tern import __version__, wire
 from tern.compat import const
@@ -139,7 +140,7 @@ def seal(key, out, n):
 
     out: bytearray or memoryview.
     """
-    struct.pack_into("8s", out, n, digest(key, out[:n]))
+    pack_into("8s", out, n, digest(key, out[:n]))
     return n + wire.TAG_BYTES
 
 
@@ -198,7 +199,7 @@ def check_address(device, round_number):
 
 def encode_hello_request(out, nonce):
     """Write a HELLO_REQUEST, whose tag has the empty key. nonce: u32, which the HELLO repeats."""
-    struct.pack_into("<BI", out, 0, wire.HELLO_REQUEST, nonce)
+    pack_into("<BI", out, 0, wire.HELLO_REQUEST, nonce)
     return seal(b"", out, 5)
 
 
@@ -231,7 +232,7 @@ def encode_hello(
     parts = __version__.split(".")
     release = bytes(map(int, parts))
     out[0] = wire.HELLO
-    struct.pack_into(
+    pack_into(
         wire.HELLO_FIELDS,
         out,
         1,
@@ -277,7 +278,7 @@ def write_report(out, device, round_number, symbols, packing):
     packing: of report_packing(), which a caller keeps from round to round. Raises FrameError.
     """
     out[0] = wire.REPORT
-    struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
+    pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
     if pack(symbols, packing, out) < 0:
         raise FrameError(wire.ERR_FRAME, "symbols out of bounds")
 
@@ -298,7 +299,7 @@ def encode_error(out, key, device, round_number, code, detail=0):
     A device of 0 and the empty key mean that the board itself speaks, not one of its clients.
     """
     out[0] = wire.ERROR
-    struct.pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
+    pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
     return seal(key, out, end_of(wire.ERROR_FIELDS))
 
 
@@ -427,20 +428,23 @@ class Round:
     Decoding is quick if only the parameters differ from the last frame: fields that are the same
     are not checked again. parameters: array('h'), classes x d, row by row. asked: a byte for each
     feature of a collection, 1 if it is requested. values: how many values a client computes, of
-    which it reports k.
+    which it reports k. changes: counts frames that differ from the one before in more than device,
+    round and parameters, and frames of collections.
     """
 
     def __init__(self):
         """Allocate the buffers; all fields are 0 or empty before the first decode()."""
         self.device = self.round = self.model = self.range = self.exponent = self.classes = 0
         self.d = self.k = self.batch = self.epochs = self.rate = self.tau = self.values = 0
+        self.changes = 0
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
         # The bytes of the last valid frame from its model to its parameters, its length (0: none),
-        # and how many mantissas and bytes of a card it has.
+        # how many mantissas it has, and where its card is.
         self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
-        self._length = self._mantissas = self._card_bytes = 0
+        self._length = self._mantissas = self._card_at = self._card_bytes = 0
+        self._is_collection = False
 
     def decode(self, frame, known=None):
         """Decode `frame` into the attributes; its tag is not verified here. Raises FrameError.
@@ -453,17 +457,15 @@ class Round:
         self.round = number
         if device < 1 or not 1 <= number <= wire.MAX_ROUND:  # as check_address()
             raise FrameError(wire.ERR_FRAME, "device or round out of bounds")
-        n = len(frame)
-        size = self._card_bytes
         # Compare the head and the card with the last ones; both rarely change in a run.
         if (
-            n != self._length
+            len(frame) != self._length
             or frame[0] != wire.ROUND
             or difference(frame, _MODEL_AT, self._head, _ROUND_BYTES - _MODEL_AT)
-            or difference(frame, n - wire.TAG_BYTES - size, self.card, size)
+            or difference(frame, self._card_at, self.card, self._card_bytes)
         ):
             self._decode_head(frame)
-        if self.model in wire.COLLECTIONS:
+        if self._is_collection:
             self._decode_asked(frame)
         else:
             copy_int16(frame, _ROUND_BYTES, self.parameters, self._mantissas)
@@ -473,6 +475,7 @@ class Round:
 
         Raises FrameError. The bits of the last byte beyond d must be 0.
         """
+        self.changes += 1
         # A sum has one value more, the tally of its units: the comparison counts as 1. The low four
         # bits of a card are its shape.
         self.values = self.card[0] & 15 == SUM
@@ -490,6 +493,7 @@ class Round:
         Raises FrameError; then the next frame is checked in full.
         """
         self._length = 0
+        self.changes += 1
         (
             _,  # device, and
             _,  # round, which decode() has taken already
@@ -520,7 +524,9 @@ class Round:
         if mantissas != self._mantissas:
             self.parameters = array("h", bytes(2 * mantissas))
             self._mantissas = mantissas
-        self.card = bytes(frame[_ROUND_BYTES + parameter_bytes : -wire.TAG_BYTES])
+        self._is_collection = self.model in wire.COLLECTIONS
+        self._card_at = _ROUND_BYTES + parameter_bytes
         self._card_bytes = card_bytes
+        self.card = bytes(frame[self._card_at : -wire.TAG_BYTES])
         self._head[:] = frame[_MODEL_AT:_ROUND_BYTES]
         self._length = len(frame)

@@ -16,7 +16,7 @@ d <= 128 and up to 65,536 records, more than a client has (its number of records
     2**30.
   The high part with the carry of the low one is at most 2**29 + 2**22, and z is that shifted right
     by at least 4: |z| < 2**26.
-  |r| is limited to (2047 >> fine) * 2**14. For fine = 0, |z| <= 1024 and |y| <= 1, this changes no
+  |r| is limited to (2047 >> fine) * 2**14 by residual(). For fine = 0, |z| <= 1024 and |y| <= 1, this changes no
     valid result.
   r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, and
     |v x| < 2**29.
@@ -32,14 +32,13 @@ d <= 128 and up to 65,536 records, more than a client has (its number of records
 from array import array
 
 from tern import compat
-from tern.compat import const, micropython, ptr8, ptr16, ptr32
+from tern.compat import const, micropython, ptr16, ptr32
 from tern.fill import erase
+from tern.residual import SIGMOID, residual
 from tern.sampler import sample
 from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT, SVM
 
-_ONE = const(16384)
 MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
-_MAX_RESIDUAL = const(2047)  # see the bounds above
 
 # The slots of a job, an array('i') with the parameters of add_record(). The first two get the sums
 # of dot().
@@ -48,39 +47,6 @@ _EXPONENT = const(3)
 _FEATURES = const(4)  # d
 _FINE = const(5)  # bits that products are finer than 2**-14
 _SLOTS = const(6)
-
-# The table of sigmoid_tail(): 2**14 / (1 + exp(i / 8)), rounded, for i = 0 .. 80, two bytes each.
-# From t = 10 on, the tail counts as 0.
-_TAIL = const(10 * 16384)
-_SIGMOID = (
-    b"\x00\x20\x01\x1e\x05\x1c\x12\x1a\x2a\x18\x50\x16\x88\x14\xd4\x12\x36\x11"
-    b"\xaf\x0f\x41\x0e\xeb\x0c\xad\x0b\x87\x0a\x7a\x09\x82\x08\xa1\x07\xd4\x06"
-    b"\x1a\x06\x72\x05\xdb\x04\x53\x04\xd8\x03\x6b\x03\x09\x03\xb2\x02\x64\x02"
-    b"\x1e\x02\xe0\x01\xa9\x01\x78\x01\x4d\x01\x27\x01\x05\x01\xe6\x00\xcc\x00"
-    b"\xb4\x00\x9f\x00\x8d\x00\x7c\x00\x6e\x00\x61\x00\x56\x00\x4c\x00\x43\x00"
-    b"\x3b\x00\x34\x00\x2e\x00\x29\x00\x24\x00\x20\x00\x1c\x00\x19\x00\x16\x00"
-    b"\x13\x00\x11\x00\x0f\x00\x0d\x00\x0c\x00\x0a\x00\x09\x00\x08\x00\x07\x00"
-    b"\x06\x00\x05\x00\x05\x00\x04\x00\x04\x00\x03\x00\x03\x00\x03\x00\x02\x00"
-    b"\x02\x00\x02\x00\x02\x00\x01\x00\x01\x00\x01\x00\x01\x00\x01\x00\x01\x00"
-)
-
-
-@micropython.viper
-def sigmoid_tail(t: int) -> int:
-    """Return 1 / (1 + exp(t)) for t >= 0, both in units of 2**-14, from a table.
-
-    The table has an entry for every 1/8, between which it is interpolated.
-    """
-    if t >= _TAIL:
-        return 0
-    table = ptr8(_SIGMOID)
-    # 1/8 is 2**11 units; an entry has two bytes, so its offset is (t >> 11) * 2.
-    at = (t >> 11) << 1
-    value = table[at] | table[at + 1] << 8
-    decrease = value - (table[at + 2] | table[at + 3] << 8)
-    # The fraction of the interval is (t & 2047) / 2048; 1024 rounds to nearest.
-    return value - (decrease * (t & 2047) + 1024 >> 11)
-
 
 # A viper ptr16 loads an unsigned number, in which a negative int16 v appears as v + 65536, while an
 # array('h') of CPython gives v. (v + 32768 & 65535) - 32768 is the int16 on both.
@@ -95,16 +61,15 @@ def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
     """
     high = 0
     low = 0
-    j = 0
-    while j < d:
-        mantissa = ((params[j] + 32768) & 65535) - 32768
-        x = ((row[start + j] + 32768) & 65535) - 32768
+    while d:
+        d -= 1
+        mantissa = ((params[d] + 32768) & 65535) - 32768
+        x = ((row[start + d] + 32768) & 65535) - 32768
         high += (mantissa >> 8) * x
         low += (mantissa & 255) * x
-        j += 1
     sums[0] = high
-    j = 1  # see compat: no constant index
-    sums[j] = low
+    d = 1  # see compat: no constant index
+    sums[d] = low
 
 
 @micropython.viper
@@ -119,45 +84,10 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fin
     part = residual & 16383
     shift = 14 - fine
     half = 1 << (shift - 1)  # to round to nearest
-    j = 0
-    while j < d:
-        x = ((row[start + j] + 32768) & 65535) - 32768
-        totals[j] = totals[j] + (whole * x << fine) + ((part * x + half) >> shift)
-        j += 1
-
-
-def residual(job, label):
-    """Return the residual of a record, in units of 2**-14, for the sums that dot() left in job[:2].
-
-    label: of the record, an int16.
-    """
-    # z = w.x = (256 high + (job[1] & 255)) * 2**exponent, in units of 2**-14. Without the last 8
-    # bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
-    low = job[1]
-    high = job[0] + (low >> 8)
-    shift = -8 - job[_EXPONENT]
-
-    model = job[_MODEL]
-    if model == SVM:
-        # The residual is -y where y z < 1, else 0. z is rounded down, which is exact for z < 1. For
-        # z > -1 the bits that were shifted out matter where z is -1 without them.
-        score = high >> shift
-        if label > 0:
-            return -_ONE if score < _ONE else 0
-        rest = high & (1 << shift) - 1 | low & 255
-        return _ONE if score > -_ONE or (score == -_ONE and rest) else 0
-
-    score = high + (1 << shift - 1) >> shift  # rounded to nearest
-    if model == LINEAR:
-        # The residual is z - y, limited so that its products fit.
-        limit = _MAX_RESIDUAL >> job[_FINE] << 14
-        return max(-limit, min(limit, score - label))
-
-    # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the sigmoid of a
-    # negative margin is 1 less that of the positive one.
-    if label > 0:
-        return -sigmoid_tail(score) if score >= 0 else sigmoid_tail(-score) - _ONE
-    return sigmoid_tail(-score) if score <= 0 else _ONE - sigmoid_tail(score)
+    while d:
+        d -= 1
+        x = ((row[start + d] + 32768) & 65535) - 32768
+        totals[d] = totals[d] + (whole * x << fine) + ((part * x + half) >> shift)
 
 
 @micropython.viper
@@ -171,7 +101,7 @@ def add_record(row, params, totals, parameters):
     d = job[_FEATURES]
     dot(row, 0, params, parameters, d)
     label = ((ptr16(row)[d] + 32768) & 65535) - 32768
-    factor = int(residual(parameters, label))
+    factor = int(residual(parameters, label, SIGMOID))
     if factor:
         accumulate(row, 0, factor, totals, d, job[_FINE])
 
@@ -217,9 +147,9 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
     """
     half = n >> 1
     limit = n << 14 - up  # a larger total gives a mean beyond 1
-    j = 0
-    while j < d:
-        value = totals[j]
+    while d:
+        d -= 1
+        value = totals[d]
         # Limit before the shift, so that it does not overflow: it gives at most n 2**14.
         if value > limit:
             value = limit
@@ -230,8 +160,7 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
             value = 16384
         elif value < -16384:
             value = -16384
-        out[j] = value
-        j += 1
+        out[d] = value
 
 
 def turn(round_number, n, count):
@@ -245,7 +174,9 @@ def turn(round_number, n, count):
 
 def batch_size(batch, count):
     """Return how many of its `count` records a client uses for a round with this batch (0: all)."""
-    return min(batch or count, count)
+    if batch == 0 or batch > count:
+        return count
+    return batch
 
 
 class Gradient:
@@ -279,16 +210,18 @@ class Gradient:
         Up to 10 of these bits make the sums finer (job[_FINE]); the rest is shifted at the
         end (`_up`).
         """
-        self.count = 0
-        self._full = MAX_BATCH  # the number of records at which the totals are to be carried
         fine = range_
         if fine > MAX_FINE:
             fine = MAX_FINE
         self._job[_FINE] = fine
         self._up = range_ - fine
+        self.clear()
+
+    def clear(self):
+        """Begin a new batch with the range of the last one."""
+        self.count = 0
+        self._full = MAX_BATCH  # the number of records at which the totals are to be carried
         erase(self.totals, 4 * self.values)
-        if self._carried:
-            erase(self._carried, 4 * self.values)
 
     def _carry(self):
         """Carry the totals, so that they have room for 32 more records.
@@ -297,22 +230,18 @@ class Gradient:
         """
         if not self._carried:
             raise ValueError("too many records in a batch")
+        if self._full == MAX_BATCH:  # what was carried so far is of an earlier batch
+            erase(self._carried, 4 * self.values)
         compat.feed()  # the watchdog: there may be many records
         carry(self.totals, self._carried, self.values)
         self._full += MAX_BATCH
 
     def use(self, model, params, exponent):
-        """Take the model whose gradient add_row() adds up. Raises ValueError.
+        """Take the model whose gradient add_row() adds up. Its bounds are not checked.
 
         model: LINEAR, LOGISTIC or SVM. params: array('h') of d mantissas; exponent: -30 .. -12, by
         which a mantissa m stands for m 2**exponent.
         """
-        if not LINEAR <= model <= SVM:
-            raise ValueError("unknown model")
-        if not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
-            raise ValueError("exponent must be -30..-12")
-        if len(params) != self.d:
-            raise ValueError("lengths do not fit d")
         self._params = params
         job = self._job
         job[_MODEL] = model
@@ -323,10 +252,11 @@ class Gradient:
 
         row: array('h') with the d features, then the label.
         """
-        if self.count >= self._full:
+        count = self.count
+        if count >= self._full:
             self._carry()
         add_record(row, self._params, self.totals, self._job)
-        self.count += 1
+        self.count = count + 1
 
     def put(self, row):
         """Add the gradient of a record as add_row() does, but neither count nor carry it."""
@@ -337,7 +267,11 @@ class Gradient:
 
         Raises ValueError, before anything is added, for values out of bounds or too many records.
         """
-        if len(row) <= self.d:
+        if not LINEAR <= model <= SVM:
+            raise ValueError("unknown model")
+        if not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
+            raise ValueError("exponent must be -30..-12")
+        if len(params) != self.d or len(row) <= self.d:
             raise ValueError("lengths do not fit d")
         self.use(model, params, exponent)
         self.add_row(row)
@@ -347,14 +281,16 @@ class Gradient:
 
         It ends the batch. Raises ValueError without records.
         """
-        if not self.count:
+        count = self.count
+        values = self.values
+        if not count:
             raise ValueError("no records")
-        if len(out) < self.values:
+        if len(out) < values:
             raise ValueError("lengths do not fit d")
-        if self.count > MAX_BATCH:
+        if count > MAX_BATCH:
             self._carry()
-            gather(self.totals, self._carried, self.values, self.count << 14 - self._up)
-        mean(self.totals, self.count, out, self.values, self._up)
+            gather(self.totals, self._carried, values, count << 14 - self._up)
+        mean(self.totals, count, out, values, self._up)
 
 
 class Answerer:
@@ -372,6 +308,7 @@ class Answerer:
         self._request = request
         self.draw = sample
         self._gradient = None
+        self._changes = -1  # of the request whose model the gradient has; -1: of none
         self.result = None
 
     def room(self, d):
@@ -391,9 +328,12 @@ class Answerer:
         client: the storage.Clients, which knows where its records begin. records: where they are
         read from. The card, which other answerers need, is not used.
         """
-        first = self._begin(client)
-        for index in range(first, first + self._batch):
-            self._add(client, records, index)
+        index = self._begin(client)
+        end = index + self._batch
+        while index < end:  # beyond the last record it begins anew
+            records.read(client.start + index % client.records, self._row)
+            self._gradient.add_row(self._row)
+            index += 1
         self._gradient.finish(self.result)
         return self.result
 
@@ -404,27 +344,31 @@ class Answerer:
         """
         first = self._begin(client)
         for index in range(first, first + self._batch):
-            self._add(client, records, index)
+            records.read(client.start + index % client.records, self._row)
+            self._gradient.add_row(self._row)
             yield
         self._gradient.finish(self.result)
+
+    def _take_model(self, request):
+        """Begin the gradient of another request: make room, if it needs any, and take its model."""
+        gradient = self._gradient
+        if gradient is None or gradient.d != request.d:
+            self.room(request.d)
+            gradient = self._gradient
+        gradient.reset(request.range)
+        gradient.use(request.model, request.parameters, request.exponent)
 
     def _begin(self, client):
         """Begin the gradient of a round's batch; return the index of its first record."""
         request = self._request
-        if self._gradient is None or self._gradient.d != request.d:
-            self.room(request.d)
-        gradient = self._gradient
-        gradient.reset(request.range)
-        gradient.use(request.model, request.parameters, request.exponent)
+        if request.changes != self._changes:
+            self._take_model(request)
+            self._changes = request.changes
+        else:
+            self._gradient.clear()
         count = client.records
         self._batch = batch = batch_size(request.batch, count)
         return turn(request.round, batch, count)
-
-    def _add(self, client, records, index):
-        """Read a record of `client` and add its gradient; beyond the last it begins anew."""
-        row = self._row
-        records.read(client.start + index % client.records, row)
-        self._gradient.add_row(row)
 
 
 def by_steps(answerer, client, records, _):

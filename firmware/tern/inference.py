@@ -95,7 +95,7 @@ class Classifier:
         sums = self._sums
         shift = self._shift
         best = -(1 << 29)  # below any score
-        # The score of a class is w.x, in units of 2**-14, rounded; see gradient.residual().
+        # The score of a class is w.x, in units of 2**-14, rounded; see tern.residual.
         for i in range(self.classes):
             # dot() takes features and parameters the other way round, which changes no sum.
             dot(self._parameters, i * self.features, row, sums, self.features)

@@ -24,7 +24,6 @@ RHO = const(1)  # or the rho of zero-concentrated differential privacy
 
 _BUDGET = const(4)  # offsets of fields in the file
 _QUESTION = const(16)
-_STEP = const(52)
 _HEADER = const(54)  # bytes of all fields
 _CHECK = const(4)  # bytes of the CRC-32
 _SIZE = const(331)  # of the longest: _HEADER + _MAX_REPORT + _CHECK
@@ -201,17 +200,24 @@ class Ledger:
         self.path = path
 
     def _set(self, question, report, n):
-        """Put the fields, with this question and a report of n bytes, into the buffer of the file.
-
-        Two calls write the header: with more than 11 words of variables, MicroPython would allocate
-        the frame of this call on the heap.
-        """
+        """Put the fields, with this question and a report of n bytes, into the buffer of the file."""
         if n != self._n:
             self._fit(n)
         view = self._view
-        pack_into("<III", view, _BUDGET, self.budget, self.spent, self.round)
-        pack_into("<32sBBH", view, _QUESTION, question, self.state, self.measure, n)
-        pack_into(self._layout, view, _HEADER, report if MICROPYTHON else bytes(report))
+        pack_into(
+            self._layout,
+            view,
+            _BUDGET,
+            self.budget,
+            self.spent,
+            self.round,
+            question,
+            self.state,
+            self.measure,
+            n,
+            self.step,
+            report if MICROPYTHON else bytes(report),
+        )
         pack_into("<I", view, _HEADER + n, crc32(self._checked))
 
     def _fit(self, n):
@@ -225,7 +231,7 @@ class Ledger:
         checked = view[: _HEADER + n]
         self._whole = view[: _HEADER + n + _CHECK]
         self._checked = checked
-        self._layout = "%ds" % n
+        self._layout = "<III32sBBHH%ds" % n  # from the budget on; see FIELDS
         self.report = report
         self._n = n  # last: now there was memory for all
 
@@ -306,7 +312,7 @@ def create(path, budget, last=0, step=0, measure=EPSILON):
         ledger.budget = budget
         ledger.round = last
         ledger.measure = measure
-        pack_into("<H", ledger._view, _STEP, step)
+        ledger.step = step
         ledger._set(_NO_QUESTION, b"", 0)
         ledger._write(path, ledger._whole)
         return

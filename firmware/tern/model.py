@@ -8,8 +8,9 @@ from struct import pack_into
 
 from tern import frames, wire
 from tern.compat import TYPE_CHECKING, const
-from tern.gradient import dot, sigmoid_tail
+from tern.gradient import dot
 from tern.ledger import replace
+from tern.residual import SIGMOID, sigmoid_tail
 from tern.storage import FLEET, read_fleet
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Model(Received):
         # dot() takes features and parameters the other way round, which changes no sum.
         dot(self._image, AT + label * d, row, sums, d)
         # w.x = (256 sums[0] + sums[1]) 2**exponent, without the last 8 bits, shifted right by d,
-        # rounded to nearest; see gradient.residual().
+        # rounded to nearest; see tern.residual.
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
@@ -216,7 +217,7 @@ class Model(Received):
         if kind == wire.LOGISTIC:
             # The sigmoid of a positive score is 1 - tail, that of a negative one is the tail; for
             # the label -1 it is the other way round.
-            tail = sigmoid_tail(abs(score))
+            tail = sigmoid_tail(abs(score), SIGMOID)
             return _ONE - tail if (score >= 0) == (label > 0) else tail
         if kind != wire.SOFTMAX:
             raise ValueError("only logistic and softmax models have probabilities")

@@ -1,5 +1,7 @@
 """Inner loops of frames: COBS, lengths of frames to come, packed symbols, comparison, digests.
 
+The last one draws numbers from a digest.
+
 COBS, which marks the ends of frames in a stream of bytes: Cheshire and Baker, 1999.
 
 Boards with a Thumb processor get those of firmware/thumb, in assembler, in their place.
@@ -204,22 +206,20 @@ def copy_int16(source: ptr8, start: int, out: ptr16, n: int):
 
     A frame may hold them at an odd offset, where a processor cannot load them at once.
     """
-    i = 0
-    while i < n:
-        at = start + i + i
+    while n:
+        n -= 1
+        at = start + n + n
         value = source[at] | source[at + 1] << 8
-        out[i] = ((value + 32768) & 65535) - 32768  # with its sign, as CPython's array('h') wants
-        i += 1
+        out[n] = ((value + 32768) & 65535) - 32768  # with its sign, as CPython's array('h') wants
 
 
 @micropython.viper
 def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
     """Return 0 if a[start : start + n] and b[:n] are equal, in constant time."""
     bits = 0
-    i = 0
-    while i < n:
-        bits |= a[start + i] ^ b[i]
-        i += 1
+    while n:
+        n -= 1
+        bits |= a[start + n] ^ b[n]
     return bits
 
 
@@ -228,3 +228,27 @@ def digest_into(first, second, out):
     hashed = sha256(first)
     hashed.update(second)
     pack_into("32s", out, 0, hashed.digest())
+
+
+@micropython.viper
+def draw_below(block: ptr8, at: int, last: int) -> int:
+    """Draw a uniform number 0 .. last from the digest block[at:32], by rejection.
+
+    Returns 64 times the number, plus the position behind its bytes; or -1 if the digest has too few
+    bytes. last: 1 .. 1024. A number above 255 takes two bytes, so `at` must be even then.
+    """
+    # The smallest 2**b - 1 that covers `last`.
+    mask = 1
+    while mask < last:
+        mask += mask + 1
+    draw = last + 1
+    while draw > last:
+        if at == int(wire.KEY_BYTES):
+            return -1
+        draw = block[at]
+        if mask > 255:
+            at += 1
+            draw |= block[at] << 8
+        at += 1
+        draw &= mask
+    return draw << 6 | at

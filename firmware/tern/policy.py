@@ -143,12 +143,16 @@ class Policy:
 
         Else set `at_once`, the number of reports that one write of the ledger pays for.
         """
-        budget = ledger.budget
-        if budget > client.budget:
-            budget = client.budget
-        left = budget - ledger.spent
+        # Few variables: with more than 11 words, those of a call included, MicroPython would
+        # allocate the frame on the heap.
+        left = ledger.budget
+        if left > client.budget:
+            left = client.budget
+        left -= ledger.spent
         if self.cost > left:
-            raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
+            if left < 0:
+                left = 0
+            raise FrameError(wire.ERR_BUDGET, "budget spent", left)
         if self.paid:
             self._check_pause(self.paid[client.device - client.first], now)
         at_once = self.ahead

@@ -81,8 +81,10 @@ class Report:
     """The report under way: prepare(), choose() and draw(), in this order.
 
     card: the tern.card.Card of the ROUND, the table of the privacy mechanism. answerer: what
-    computes and draws its values, see Answerers. packed_bytes: how many bytes its symbols take.
-    sealed: a view of the whole frame.
+    computes and draws its values, see Answerers. is_checked: whether the client whose ledger is
+    loaded may give a report of this card to a ROUND like this one; it may have another round and
+    other parameters. packed_bytes: how many bytes its symbols take. sealed: a view of the whole
+    frame, which has `length` bytes.
     """
 
     def __init__(self, session, policy, reply):
@@ -93,12 +95,14 @@ class Report:
         self.card = None
         self.answerer = None
         self.answerers = Answerers(session, policy)
-        self.packed_bytes = 0
+        self.is_checked = False
+        self.packed_bytes = self.length = 0
         self._packing = None
         self._session = session
         self._reply = reply
         self._k = 0  # values in it; 0: there is no card
         self._model = 0
+        self._changes = 0  # of the ROUND for which all is prepared
         # Views of the reply: without tag, the place for the digest that begins with it, and with tag.
         self._unsealed = self._digest = self.sealed = None
         self._make_room(wire.MAX_DIMENSION)
@@ -115,6 +119,9 @@ class Report:
         Raises FrameError and CardError.
         """
         request = self._session.round
+        if request.changes == self._changes:
+            return
+        self.is_checked = False
         is_other_card = request.k != self._k or request.card != self.card.data
         if is_other_card or request.model != self._model:
             self._model = 0
@@ -122,6 +129,7 @@ class Report:
             self._model = request.model
         if is_other_card:
             self.decode(request.card, request.k)
+        self._changes = request.changes
 
     def decode(self, data, k):
         """Decode the card `data` for a report of k values. Raises CardError."""
@@ -138,7 +146,8 @@ class Report:
         view = memoryview(self._reply)
         self._unsealed = view[:n]
         self._digest = view[n : n + wire.KEY_BYTES]
-        self.sealed = view[: n + wire.TAG_BYTES]
+        self.length = n + wire.TAG_BYTES
+        self.sealed = view[: self.length]
         self.packed_bytes = n - frames.REPORT_BYTES
         self._packing = packing
         self.card = card

@@ -46,12 +46,13 @@ class Session:
     def open(self, frame, client, verified):
         """Verify and decode `frame`, a ROUND, for a client. Raises FrameError.
 
-        client: the storage.Clients, whose current client is meant. verified: whether the tag of the
-        fleet's key was verified already; otherwise it is that of the client's key.
+        frame: a memoryview. client: the storage.Clients, whose current client is meant. verified:
+        whether the tag of the fleet's key was verified already; otherwise it is that of the
+        client's key.
         """
         # A link gives the same view for frames of the same length, so that nothing is allocated.
         if frame is not self._frame:
-            self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]
+            self._asked = frame[frames.QUESTION_AT : -wire.TAG_BYTES]
             self._frame = frame
         # As frames.question(). The digest does not count before its tag is verified below.
         digest_into(client.prefix, self._asked, self.question)

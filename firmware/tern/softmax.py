@@ -74,8 +74,8 @@ class Answerer(Gradients):
         self.result = array("h", bytes(2 * classes * d))
         self._gradient = Batch(d, classes, many=True)
 
-    def _begin(self, client):
-        """Begin a batch as gradients do, with new buffers if the number of classes changed."""
-        if self._gradient and self._gradient.classes != self._request.classes:
+    def _take_model(self, request):
+        """Take the model as gradients do, with new buffers if the number of classes changed."""
+        if self._gradient and self._gradient.classes != request.classes:
             self._gradient = None
-        return super()._begin(client)
+        super()._take_model(request)

@@ -588,3 +588,48 @@ def _sha256(r0, r1, r2, r3):
     mov(r9, r5)
     mov(r10, r6)
     mov(r11, r7)
+
+
+@micropython.asm_thumb
+def draw_below(r0, r1, r2):
+    """Draw a uniform number 0 .. r2 from the digest at r0, from its byte r1 on.
+
+    r3 is the address of the next byte, r0 the end of the digest, and r4 the smallest 2**b - 1 that
+    covers r2; r5 is the number drawn.
+    """
+    add(r3, r0, r1)
+    add(r0, 32)
+    mov(r4, 1)
+    b(COVER)
+    label(DOUBLE)
+    add(r4, r4, r4)
+    add(r4, 1)
+    label(COVER)
+    cmp(r4, r2)
+    bcc(DOUBLE)
+
+    label(DRAW)
+    cmp(r3, r0)
+    bcs(TOO_FEW)
+    ldrb(r5, [r3, 0])
+    add(r3, 1)
+    lsr(r6, r4, 8)
+    beq(ONE_BYTE)
+    ldrb(r6, [r3, 0])
+    add(r3, 1)
+    lsl(r6, r6, 8)
+    orr(r5, r6)
+    label(ONE_BYTE)
+    and_(r5, r4)
+    cmp(r5, r2)
+    bhi(DRAW)
+    # 64 times the number, and the position behind its bytes.
+    sub(r0, 32)
+    sub(r3, r3, r0)
+    lsl(r0, r5, 6)
+    orr(r0, r3)
+    b(RETURN)
+    label(TOO_FEW)
+    mov(r0, 1)
+    neg(r0, r0)
+    label(RETURN)

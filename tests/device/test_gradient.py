@@ -9,6 +9,8 @@ from checks import raises, without_heap
 from streams import Words
 
 from tern import gradient, wire
+from tern.residual import SIGMOID, sigmoid_tail
+from tern.residual import residual as residual_of
 
 ONE = 16384
 D = 128  # the most features
@@ -161,8 +163,8 @@ def test_a_batch_that_was_not_finished_leaves_nothing_behind():
 
 def test_the_sigmoid_is_exact_at_its_knots():
     for knot in range(80):
-        assert gradient.sigmoid_tail(knot << 11) == round(ONE / (1 + math.exp(knot / 8)))
-    assert gradient.sigmoid_tail(80 << 11) == gradient.sigmoid_tail(1 << 25) == 0
+        assert sigmoid_tail(knot << 11, SIGMOID) == round(ONE / (1 + math.exp(knot / 8)))
+    assert sigmoid_tail(80 << 11, SIGMOID) == sigmoid_tail(1 << 25, SIGMOID) == 0
 
 
 def test_the_sigmoid_is_close_between_its_knots_and_falls():
@@ -170,11 +172,44 @@ def test_the_sigmoid_is_close_between_its_knots_and_falls():
     # the knots of a table, in units of 1 / ONE = 2**-14.
     previous = ONE // 2
     for t in range(0, 11 * ONE, 37):
-        value = gradient.sigmoid_tail(t)
+        value = sigmoid_tail(t, SIGMOID)
         assert 0 <= value <= previous
         # Off by at most 2**-12, which is 4 units, and what is rounded.
         assert abs(value - ONE / (1 + math.exp(t / ONE))) < 4.2
         previous = value
+
+
+def exact_residual(model, total, exponent, fine, label):
+    """The residual of arithmetic.md for the score total * 2**exponent, in integers of any size."""
+    shift = -exponent
+    if model == wire.SVM:
+        y = 1 if label > 0 else -1
+        return -y * ONE if y * total < ONE << shift else 0
+    score = (total >> 8) + (1 << shift - 9) >> shift - 8
+    if model == wire.LINEAR:
+        limit = (MOST_RESIDUAL >> fine) * ONE
+        return max(-limit, min(limit, score - label))
+    sigmoid = sigmoid_tail(-score, SIGMOID) if score <= 0 else ONE - sigmoid_tail(score, SIGMOID)
+    return sigmoid - (ONE if label > 0 else 0)
+
+
+def test_residuals_are_exact():
+    # Scores at and beside the bounds of each model, and any; every exponent; both labels.
+    words = Words(9)
+    for model in MODELS:
+        for exponent in range(-30, -11, 3):
+            one = ONE << -exponent
+            near = [unit + part for unit in (-one, 0, one) for part in (-256, -255, -1, 0, 1, 255)]
+            for total in near + [words.between(-one, one) * 5 for _ in range(20)]:
+                # The two sums of dot(): the high one must fit 30 bits.
+                high, low = total >> 8, total & 255
+                if not -(1 << 29) <= high <= 1 << 29:
+                    continue
+                for label, fine in ((ONE, 0), (-ONE, 10)):
+                    job = array("i", (high, low, model, exponent, 1, fine))
+                    expected = exact_residual(model, total, exponent, fine, label)
+                    result = residual_of(job, label, SIGMOID)
+                    assert result == expected, (model, total, exponent, fine, label)
 
 
 def test_add_and_finish_allocate_nothing():

@@ -197,3 +197,37 @@ def test_a_digest_of_more_than_8191_bytes_has_its_length_in_more_than_two_bytes(
     out = bytearray(32)
     octets.digest_into(b"key", memoryview(data)[1:], out)
     assert bytes(out) == hashlib.sha256(b"key" + data[1:]).digest()
+
+
+def drawn_below(digest, at, last):
+    """A uniform number 0 .. last by rejection from digest[at:], and the position behind its bytes.
+
+    None if the digest has too few bytes.
+    """
+    bits = 1
+    while last >> bits:
+        bits += 1
+    step = 2 if bits > 8 else 1
+    while at < 32:
+        number = int.from_bytes(digest[at : at + step], "little") & (1 << bits) - 1
+        at += step
+        if number <= last:
+            return number, at
+    return None
+
+
+def test_numbers_are_drawn_from_a_digest_by_rejection():
+    words = Words(7)
+    for last in (1, 2, 3, 4, 5, 127, 128, 254, 255, 256, 257, 511, 512, 1000, 1024):
+        for at in (0, 2, 24, 30, 32):
+            digest = random_bytes(words, 32)
+            expected = drawn_below(digest, at, last)
+            result = octets.draw_below(placed(digest, words.below(4)), at, last)
+            if expected is None:
+                assert result == -1, (last, at)
+            else:
+                assert (result >> 6, result & 63) == expected, (last, at)
+
+
+def test_a_digest_of_which_no_byte_is_small_enough_gives_no_number():
+    assert octets.draw_below(b"\xff" * 32, 0, 28) == -1

@@ -79,6 +79,7 @@ def values_of_board(question, client, number):
         batch=question.batch,
         round=number,
         d=FEATURES,
+        changes=1,
         k=question.k,
         epochs=epochs,
         rate=rate,

@@ -236,6 +236,7 @@ def softmax_gradient_by_firmware(parameters, exponent, rows, range_):
     request = SimpleNamespace(
         model=wire.SOFTMAX_GRADIENT,
         d=parameters.shape[1],
+        changes=1,
         classes=len(parameters),
         parameters=array("h", parameters.reshape(-1).tolist()),
         exponent=exponent,

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from tern import wire
 from tern.collect import PRIME
 from tern.fixed import ONE
-from tern.gradient import MAX_FINE, sigmoid_tail
+from tern.gradient import MAX_FINE
 from tern.inference import exp_minus
+from tern.residual import SIGMOID, sigmoid_tail
 from ternhost.vectorised.lanes import Array
 
 Fixed = npt.NDArray[np.int16]
@@ -51,11 +52,11 @@ class ModelParameters:
 @lru_cache(maxsize=1)
 def _sigmoid_tails() -> Whole:
     """sigmoid_tail(t) for every t up to where it is 0: a table of the firmware's own function."""
-    return np.array([sigmoid_tail(t) for t in range(10 * ONE + 1)], np.int64)
+    return np.array([sigmoid_tail(t, SIGMOID) for t in range(10 * ONE + 1)], np.int64)
 
 
 def residuals(parameters: ModelParameters, records: Fixed, fine: int = 0) -> Whole:
-    """Compute the residual of each record (n, in Q1.14), exactly as tern.gradient does.
+    """Compute the residual of each record (n, in Q1.14), exactly as tern.residual does.
 
     The residual is the derivative of the record's loss by its score, which is the product of
     weights and features: a gradient is the residual times the features.
