@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from tern import ledger
+from terngateway import estimate
 from ternhost.count.disclosures import Disclosures, ReportCounts, draws_delta
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import decode_body
@@ -233,6 +234,21 @@ class Bound:
         number_of_reports = sum(account.values())
         epsilon = compose_exactly({cover: number_of_reports}, self._filter_delta)
         return epsilon <= self.epsilon / MICRO
+
+    def estimated_cost(self, report: ReportKind, times: int) -> int:
+        """Return about the largest cost of a report, in micro-epsilon, that keeps the bound.
+
+        Nothing is proved about the result. report: of the kind that is meant, whose own cost does
+        not matter. times: how many such reports each device makes, and no others.
+        """
+        honest = report.among_honest(self.honest, self._draws_delta).mixed
+        epsilon = estimate.largest_epsilon(
+            epsilon=self.epsilon / MICRO,
+            delta=self._filter_delta,
+            mixed=math.ceil(_COVER * honest),
+            times=times,
+        )
+        return int(epsilon * MICRO)
 
     # Why a round would break it
 

@@ -8,7 +8,7 @@ import pytest
 from harness import in_process  # noqa: F401 - its fleet
 from harness.running_gateways import gateways
 
-from terngateway import planning
+from terngateway import estimate, planning
 from terngateway.bound import Bound
 from terngateway.extension import GATEWAYS
 from terngateway.messages import DEAL, kind_of
@@ -18,7 +18,7 @@ from ternhost import errors
 from ternhost.count.disclosures import Disclosures
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.base import ALGORITHMS, Population
-from ternhost.privacy.composing import ReportKind
+from ternhost.privacy.composing import ReportKind, compose_exactly
 from ternhost.privacy.groups import Group
 from ternhost.reach.fleet import parse
 from ternhost.run.options import RunOptions
@@ -145,6 +145,56 @@ def test_the_largest_epsilon_is_no_more_than_boards_have_left():
     chosen = largest(Bound(MICRO), left=for_two_rounds)
     assert 0.998 * MICRO <= chosen <= MICRO  # searched to a third of a per cent
     assert largest(Bound(MICRO), left=1) == 0
+
+
+THRESHOLD = 711_131  # the largest micro-epsilon that is allowed in the next tests
+LARGEST = 20 * MICRO
+
+
+def search(begin_at):
+    """Search for the largest allowed epsilon; return it, and which epsilons were tried."""
+    tried = []
+
+    def is_allowed(micro_epsilon):
+        tried.append(micro_epsilon)
+        return micro_epsilon <= THRESHOLD
+
+    largest = planning.largest_by_bisection(is_allowed, 1000, LARGEST + 1, begin_at)
+    return largest, tried
+
+
+def test_the_search_for_an_epsilon_ends_just_below_the_largest_one():
+    largest, _tried = search(begin_at=THRESHOLD)
+    assert 0.996 * THRESHOLD <= largest <= THRESHOLD  # searched to a third of a per cent
+
+
+@pytest.mark.parametrize("begin_at", [0, 999, 1000, 600_000, 709_000, 713_000, LARGEST, 10**9])
+def test_the_epsilon_that_is_found_does_not_depend_on_the_estimate(begin_at):
+    assert search(begin_at)[0] == search(begin_at=THRESHOLD)[0]
+
+
+def test_a_good_estimate_leaves_two_epsilons_to_try():
+    _largest, tried = search(begin_at=THRESHOLD)
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "mixed", "times"),
+    [(1, 1e-6, 270, 20), (0.2, 1e-9, 100_000, 1), (4, 1e-6, 3000, 100), (2, 1e-8, 5000, 2)],
+)
+def test_the_estimate_of_the_largest_epsilon_is_within_one_per_cent(epsilon, delta, mixed, times):
+    estimated = estimate.largest_epsilon(epsilon, delta, mixed, times)
+
+    def composed(micro_epsilon):
+        report = ReportKind(round(micro_epsilon)).among(mixed)
+        return compose_exactly({report: times}, delta)
+
+    assert composed(0.99 * MICRO * estimated) <= epsilon
+    assert composed(1.01 * MICRO * estimated) > epsilon
+
+
+def test_reports_that_nothing_hides_are_estimated_to_share_the_bound():
+    assert estimate.largest_epsilon(epsilon=1, delta=1e-6, mixed=0, times=4) == 0.25
 
 
 # Whole runs

@@ -50,8 +50,8 @@ def mean_positive(one: TiltedDraws, tilt: float, low: int, high: int) -> float |
     if low > 0 or not one.variance:
         return None
     size = high - low + 1
-    k = _frequencies_that_matter(one, size)
-    if len(k) > _FEW * size:
+    k = _frequencies_that_matter(one, size, most=math.floor(_FEW * size))
+    if k is None:
         return None
     power = _powers_of_phi(one, k, size)
     weighted = _weighted_sums(tilt, high, k, size)
@@ -65,10 +65,10 @@ def mean_positive(one: TiltedDraws, tilt: float, low: int, high: int) -> float |
     return (float((signs * (products.real + errors)).sum()) + largest_of_others) / size
 
 
-def _frequencies_that_matter(one: TiltedDraws, size: int) -> Indices:
+def _frequencies_that_matter(one: TiltedDraws, size: int, most: int) -> Indices | None:
     """Return the k from 0 to N/2, ascending, at which |phi(w_k)|**n may exceed exp(-TAIL_EXPONENT).
 
-    one: the draws that are added up. size: N.
+    Return None if there are more than `most`. one: the draws that are added up. size: N.
     """
     # So fine that the error of the straight lines is small beside TAIL_EXPONENT / n.
     bits = math.ceil(math.log2(2 * math.sqrt(one.variance)))
@@ -88,8 +88,15 @@ def _frequencies_that_matter(one: TiltedDraws, size: int) -> Indices:
     firsts = intervals * size // grid_size
     lengths = (intervals + 1) * size // grid_size - firsts + 1
     starts = np.cumsum(lengths) - lengths
-    of_intervals = np.arange(lengths.sum()) + np.repeat(firsts - starts, lengths)
-    return np.unique(np.concatenate([[0], of_intervals]))
+    total = int(lengths.sum())
+    largest_overlap = len(intervals)  # of each interval only the last k may be in the next one, too
+    if total - largest_overlap > most:
+        return None
+    of_intervals = np.arange(total) + np.repeat(firsts - starts, lengths)
+    k = np.unique(np.concatenate([[0], of_intervals]))
+    if len(k) > most:
+        return None
+    return k
 
 
 class _WithErrors(NamedTuple):

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Complex = npt.NDArray[np.complex128]
 
 # A tilted law is computed up to a probability of e**-46 beyond the transform's ends. That much is
 # added to every bound.
@@ -258,15 +259,36 @@ def _law_of_sum(tilted_draws: Sequence[TiltedDraws], low: int, high: int) -> Flo
             log_sizes += kind.draws.times * np.log(np.abs(spectrum_of_one))
         lowest += kind.draws.times * first_value
 
-    # Powers of complex numbers take long, and nearly all of them are negligible.
+    # Powers of complex numbers take long, and many of them are negligible.
     matters = np.flatnonzero(log_sizes > -_NEGLIGIBLE_EXPONENT)
     spectrum = np.zeros(size // 2 + 1, np.complex128)
     spectrum[matters] = 1
     for kind, spectrum_of_one in zip(tilted_draws, spectra, strict=True):
-        spectrum[matters] *= spectrum_of_one[matters] ** kind.draws.times
+        spectrum[matters] *= _power(spectrum_of_one[matters], kind.draws.times)
     # Rotated, so that index 0 stands for the sum `low`.
     law: Floats = np.roll(fft.irfft(spectrum, size), (lowest - low) % size)
     return np.abs(law)[: high - low + 1]
+
+
+def _power(base: Complex, exponent: int) -> Complex:
+    """Return the power of each number, by repeated squaring.
+
+    That is several times as fast as NumPy's power, which takes a logarithm of each number. A product
+    of complex numbers is wrong by sqrt(5) / 2 ulp at most (Brent, Percival and Zimmermann, Error
+    bounds on complex floating-point multiplication, 2007), and squaring doubles an error. So the
+    relative error of the result is about sqrt(5) / 2 * `exponent` ulp at most.
+
+    exponent: 0 or more.
+    """
+    power = np.ones_like(base)
+    square = base  # the base to the power of 1, 2, 4, ...
+    while exponent:
+        if exponent % 2:
+            power = power * square
+        exponent //= 2
+        if exponent:
+            square = square * square
+    return power
 
 
 # Losses of reports
