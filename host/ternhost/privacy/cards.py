@@ -346,19 +346,19 @@ def _distribution_of_sum(body: Sum, share: float) -> list[float]:
     A sum with noise is rounded to one of the card's outputs. share: the sum without noise, as a
     share of the radius, which is the most that one unit can add.
     """
-    from scipy import stats  # slow to load
-
-    if body.norm == sums.L2:
-        noise = stats.norm(scale=math.sqrt(sums.variance(body)))
-    else:
-        noise = stats.laplace(scale=body.t)
-
     # An output is reported for sums within half an output step of it; the first and the last take
     # everything beyond them. These are the boundaries between outputs in grid steps, relative to
-    # the sum without noise.
+    # the sum without noise; `noise_below` is the probability that the noise is below each of them.
     half_output_step = 2**body.coarse / 2
     boundaries = _sum_outputs(body)[1:] - half_output_step - share * body.radius
-    probabilities = np.diff(noise.cdf(boundaries), prepend=0, append=1)
+    if body.norm == sums.L2:
+        from scipy.special import ndtr  # slow to load
+
+        noise_below = ndtr(boundaries / math.sqrt(sums.variance(body)))
+    else:
+        tail = np.exp(-np.abs(boundaries) / body.t) / 2
+        noise_below = np.where(boundaries < 0, tail, 1 - tail)
+    probabilities = np.diff(noise_below, prepend=0, append=1)
     return [float(p) for p in probabilities]
 
 
