@@ -62,7 +62,7 @@ is_made() {
         [ -z "$(find pyproject.toml tools/setup.sh tools/locks -newer "$1")" ]
 }
 
-# Makes .venv with what the demo needs.
+# Makes .venv with what the demo needs.   Usage: make_venv PURPOSE, which is that of setup.sh
 make_venv() {
     command -v "$python" >/dev/null || install python3 python3-venv
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
@@ -91,7 +91,15 @@ with suppress(TernError, KeyboardInterrupt), heeding_interrupts(), Progress(ever
     .venv/bin/python -c '
 import pathlib, site
 pathlib.Path(site.getsitepackages()[0], "tern-device-library.pth").write_text(str(pathlib.Path("firmware").resolve()) + "\n")'
-    step "waiting for the emulator"
+    if [ "$1" = demo ]; then
+        step "preparing the flights of the demo, and waiting for the emulator"
+        # The demo finds them in the cache. If this fails, the demo says why.
+        OPENBLAS_NUM_THREADS=1 .venv/bin/python -c '
+from ternhost.demo.jobs import flights_and_references
+flights_and_references()' 2>/dev/null || true
+    else
+        step "waiting for the emulator"
+    fi
     wait "$emulator"
     pwd >"$ready"
 }
@@ -116,7 +124,7 @@ complete_venv() {
 }
 
 # A checkout that was moved or copied has a .venv that points to the old place.
-is_made "$ready" || make_venv
+is_made "$ready" || make_venv "${2:-}"
 if [ "${2:-}" = demo ]; then
     exec .venv/bin/tern emulator build "$1" >/dev/null
 fi

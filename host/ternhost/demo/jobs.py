@@ -1,6 +1,8 @@
 """The two jobs of the demo: what they learn, how well after each round, and what that costs."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import ternfirmware
-from ternhost import datasets
+from ternhost import child_processes, datasets
 from ternhost.datasets import Dataset
 from ternhost.learn.base import algorithms_of
 from ternhost.learn.models import judging
@@ -144,14 +146,15 @@ class Learned:
     """A finished job.
 
     curve: the quality of the model after each round. cost: for a device that takes part.
-    guarantee: a sentence. result: of its run, as in result.json.
+    guarantee: a sentence. result: of its run, as in result.json; once its report is drawn, with the
+    paths that `results.draw` returns.
     """
 
     job: Job
     curve: list[Quality]
     cost: Cost
     guarantee: str
-    result: Mapping[str, Any]
+    result: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
         """Return what has been learned, and what it cost, for JSON."""
@@ -212,6 +215,42 @@ class Spectator:
         """Something is wrong, but the demo goes on."""
 
 
+class Drawing:
+    """A process that draws the report of a run beside this one."""
+
+    def __init__(self, result: Mapping[str, Any]) -> None:
+        """Start the process. result: of the run, as in result.json. Raises OSError."""
+        self._result = result
+        command = [sys.executable, "-m", "ternhost", "runs", "--json", "--draw"]
+        self._process = child_processes.start(
+            [*command, result["directory"]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the process, and return what `results.draw` returns.
+
+        If the process has failed, draw the report here. Raises StorageError.
+        """
+        output, _ = self._process.communicate()
+        if self._process.returncode != 0:
+            return results.draw(self._result)
+        paths: dict[str, Any] = json.loads(output)
+        return paths
+
+
+def flights_and_references() -> tuple[Dataset, Quality, Quality]:
+    """Return the flights, and what to compare models with: guessing, and no privacy.
+
+    The flights and the model without privacy are computed only once, and then kept in tern's cache.
+    """
+    dataset = datasets.load(DATASET)
+    best_weights = optimum(MODELS[MODEL], dataset, TrainingPlan.regularisation)
+    return dataset, Quality.of_guessing(dataset), Quality.of(dataset, best_weights)
+
+
 def run(
     spectator: Spectator, parent: Path = run_directory.RUNS, jobs: Sequence[Job] = JOBS
 ) -> Demo:
@@ -220,21 +259,27 @@ def run(
     parent: the directory of all runs; the demo gets a directory there, and each job one beside it.
     jobs: the two of the demo, or smaller ones. Raises TernError.
     """
-    dataset = datasets.load(DATASET)
-    guessing = Quality.of_guessing(dataset)
-    best_weights = optimum(MODELS[MODEL], dataset, TrainingPlan.regularisation)
-    without_privacy = Quality.of(dataset, best_weights)
+    dataset, guessing, without_privacy = flights_and_references()
     directory = run_directory.new_directory(parent=parent)
-    learned = []
+    learned: list[Learned] = []
+    drawings: list[Drawing] = []
     for job in jobs:
+        if learned:
+            # Drawing takes one core for seconds. Meanwhile, the next job uses the others.
+            drawings.append(Drawing(learned[-1].result))
         spectator.begins(job, guessing, without_privacy)
         place = Place(name=f"{directory.name}-{job.name}", parent=parent)
         learned.append(_learn(job, dataset, place, spectator))
+    spectator.waits("drawing the reports of the runs")
+    drawn = [results.draw(learned[-1].result)]
+    drawn = [*(drawing.finish() for drawing in drawings), *drawn]
+    for finished, paths in zip(learned, drawn, strict=True):
+        finished.result.update(paths)
     return Demo(directory, guessing, without_privacy, learned)
 
 
 def _learn(job: Job, dataset: Dataset, place: Place, spectator: Spectator) -> Learned:
-    """Run a job of the demo, and draw the report of its run.
+    """Run a job of the demo. Nothing is drawn yet.
 
     place: where the files of the run are kept.
     """
@@ -251,8 +296,6 @@ def _learn(job: Job, dataset: Dataset, place: Place, spectator: Spectator) -> Le
     watcher = Watcher(on_status, spectator.warns, spectator.waits)
     with Run.begin(options, place, watcher) as training:
         result = training.run()
-    spectator.waits("drawing the report of this run")
-    result |= results.draw(result)
     guarantee = guarantees.worst(guarantees.classes_of(result), Span.RUN)
     assert guarantee is not None  # both jobs protect something
     return Learned(
