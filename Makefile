@@ -26,7 +26,7 @@ setup:  ## .venv with the tern command, and the cache of emulators
 	@MAKEFLAGS= sh tools/setup.sh
 
 # The demo's matrices are small: more threads would mostly wait for each other, and keep cores from the boards.
-demo:  ## learn which flights will be late, through emulated boards, in a minute and a half; writes runs/<time>/report.html
+demo:  ## learn which flights will be late, through emulated boards, in about a minute; writes runs/<time>/report.html
 	@MAKEFLAGS= sh tools/setup.sh device demo
 	OPENBLAS_NUM_THREADS=1 .venv/bin/tern demo
 

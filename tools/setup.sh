@@ -53,7 +53,8 @@ locked() {
         fail "stopped: the packages of $lock are not installed; pip says why, above" \
             "  where it says that packages do not match the hashes, what came is not the file that tern was tested with:" \
             "  do not install it by hand. Try again over another network; if it stays, ask the maintainers of tern" \
-            "  else see to the cause, then: make setup"
+            "  where it finds no version at all, it does not reach the package index: connect this machine to a network" \
+            "  else see to the cause; the same make then goes on"
 }
 
 # Says where .venv lies and that it is whole, for the part of the packages that FILE stands for.   Usage: is_made FILE
