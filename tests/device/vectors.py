@@ -62,5 +62,6 @@ def cases(name, group="tests"):
                 line = None  # a long line takes much of a board's heap
                 found = True
                 yield case
+                case = None  # before the next line is read
         if not found:
             raise ValueError("no cases of %s in %s" % (group, name))
