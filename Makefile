@@ -15,7 +15,7 @@ JOBS ?= $(shell expr $$(nproc) \* 2)
 pytest = MAKEFLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(python) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 10
 # Quick tests of the packages beside the core, which may be taken away.
-beside_core := tests/bench tests/papers tests/views/test_grafana.py
+beside_core := tests/bench tests/papers tests/views/test_grafana.py tests/views/test_notices.py
 targets := unix,webassembly,pico,armv6m,rv32,xtensa,m33
 newest := unix-newest,rv32-newest,xtensa-newest,m33-newest,armv6m-newest
 

@@ -48,9 +48,13 @@ class _NoticeLink(MqttLink):
         """Have the broker retain a message."""
         self.publish(topic, payload, retain=True)
 
-    async def arrived(self) -> None:
-        """Wait until the broker has acknowledged everything."""
+    async def arrived(self) -> bool:
+        """Wait until the broker has acknowledged everything, and return True.
+
+        Return False if the connection is lost before: then the messages are forgotten.
+        """
         await self.client.everything_acknowledged()
+        return self.connected
 
 
 class Notices:
@@ -119,8 +123,7 @@ class Notices:
         arrived = False
         if self._link.connected:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._link.arrived(), _LEAVE_TIMEOUT)
-                arrived = True
+                arrived = await asyncio.wait_for(self._link.arrived(), _LEAVE_TIMEOUT)
         with suppress(Exception):  # there may be no connection to end
             await self._link.close()
         return arrived
