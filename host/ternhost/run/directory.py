@@ -243,14 +243,17 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
     # The program tar, since Python's tarfile looks up the names of the owner and the group of every
-    # single file, which takes ten times as long.
-    command = ["tar", "-cz", "-C", str(directory), FLEET_NAME]
+    # single file, which takes ten times as long. Without `-f -` it may write to a tape instead: that
+    # of the variable TAPE, or the usual one of the system.
+    command = ["tar", "-czf", "-", "-C", str(directory), FLEET_NAME]
     try:
         with (
             replacing(packed) as new_path,
             open(new_path, "wb", opener=private) as file,  # it has the devices' keys
         ):
-            subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=True)
+            subprocess.run(
+                command, stdout=file, stderr=subprocess.PIPE, check=True, errors="replace"
+            )
         shutil.rmtree(boards)
     except OSError as error:
         warn(f"the boards' files stay in {boards}: {error.strerror}")
