@@ -2,6 +2,8 @@
 of request.
 """
 
+import struct
+
 import scratch
 import small_board
 from checks import modules, no_memory, replaced, taken_by
@@ -9,7 +11,7 @@ from fake_link import Link
 from small_board import EPSILON, THREE, TWO, ask, error_of, provision, put_fleet, round_frame, spent
 from spec.cards import laplace, projection_card
 
-from tern import frames, ledger, supervisor, wire
+from tern import frames, ledger, storage, supervisor, wire
 from tern import gradient as gradient_module
 from tern import policy as policy_module
 from tern import report as report_module
@@ -46,6 +48,38 @@ def test_a_card_that_leaks_is_refused_from_memory_the_second_time():
             answer = ask(client, round_frame(3, small_board.LEAKING))
             assert error_of(answer) == (wire.ERR_NOT_CERTIFIED, EPSILON)
     assert len(certificates.cards) == 1
+
+
+def in_place(board):
+    """The board, whose ledger stays loaded from round to round, as on a real one."""
+    board.in_place = True
+    return board
+
+
+def test_a_card_that_is_dearer_than_the_last_one_is_refused():
+    folder = scratch.folder()
+    client = Client(in_place(provision(folder, largest=EPSILON)))
+    for number in (1, 2):
+        assert ask(client, round_frame(number, THREE, k=1))[0] == wire.REPORT
+        assert error_of(ask(client, round_frame(9, THREE, k=2))) == (wire.ERR_POLICY, EPSILON)
+    assert spent(folder) == 2 * EPSILON
+
+
+def test_what_one_client_may_report_is_checked_for_the_next_one():
+    folder = scratch.folder()
+    board = in_place(provision(folder, clients=2, largest=EPSILON))
+    path = folder + "/" + storage.CLIENTS
+    with open(path, "rb") as file:
+        rows = bytearray(file.read())
+    least = EPSILON - 1  # the largest cost of the second client
+    struct.pack_into("<I", rows, storage.CLIENT_BYTES + 36, least)
+    with open(path, "wb") as file:
+        file.write(rows)
+    client = Client(board)
+    for number in (1, 2):
+        assert ask(client, round_frame(number, THREE, k=1))[0] == wire.REPORT
+        answer = ask(client, round_frame(number, THREE, device=8, k=1))
+        assert error_of(answer, 8) == (wire.ERR_POLICY, least)
 
 
 COST = 4 * EPSILON  # of a report about four values
