@@ -22,15 +22,18 @@ def send_fleet_key(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> list[B
     Return the boards that have to wait for it, since the broker has too many messages already.
     """
     waiting = []
+    is_full = False  # the broker takes no more messages for now
     for board in boards:
         lacks_key = board.key.lacks(fleet.key.epoch)
         client_key = _first_key(fleet, board)
         if not board.connected or not lacks_key or not client_key:
             continue
-        if _send(fleet, board, client_key):
-            board.key.sent = True
-        else:
+        if not is_full:
+            is_full = not _send(fleet, board, client_key)
+        if is_full:
             waiting.append(board)
+        else:
+            board.key.sent = True
     return waiting
 
 
