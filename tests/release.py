@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tern
-from terntools.boards import mpy, raw_paste, software
+from terntools.boards import mpy, software
 from terntools.emulators.micropython import MICROPYTHON_VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def boards_bom():
     """The SBOM of the files that `tern board deploy` puts on each kind of board, without options."""
     compiler, _, version = mpy.COMPILER.partition("==")
     micropython = [
-        Property(name="tern:needed", value=f"{raw_paste.OLDEST_MICROPYTHON} or later"),
+        Property(name="tern:needed", value=f"{mpy.OLDEST_MICROPYTHON} or later"),
         Property(name="tern:tested", value=MICROPYTHON_VERSION),
     ]
     parts = [

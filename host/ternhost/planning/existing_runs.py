@@ -28,7 +28,11 @@ def all_cells(
     has_public_rows: bool,
     neighbours: Sequence[Existing],
 ) -> list[Cell]:
-    """Return all simulations of a plan. Parameters as the names in `plan`."""
+    """Return all simulations of a plan.
+
+    splits: the reports of a device to try. has_public_rows: whether to simulate with public rows
+    and without. neighbours: the same fleet with other epsilons, for a picture.
+    """
     options = existing.options
     as_asked = str(options.public)
     seeds = range(options.seed, options.seed + existing.runs)

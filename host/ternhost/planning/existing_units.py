@@ -158,7 +158,7 @@ def _curve(rows: Sequence[Row], measure: str) -> list[Row]:
     """Return how good the models of several runs are after each judged round.
 
     Each row has the number of rounds, the number of reports of each device, and what
-    `quality.of_runs` returns. rows: those of `_learned`. A run that has ended earlier counts with
+    `quality.of_runs` returns. rows: of the simulated runs. A run that has ended earlier counts with
     its last model. measure: that of the figure.
     """
     runs = grouped(rows, "seed").values()
@@ -177,8 +177,8 @@ def _curve(rows: Sequence[Row], measure: str) -> list[Row]:
 def _by_epsilon(rows: Sequence[Row], measure: str) -> list[Row]:
     """Return how good the last models of several runs are, by the epsilon of a device's life.
 
-    Each row has the epsilon, the number of runs, and the rest as of `_curve`. rows: of `_learned`
-    or `_answered`.
+    Each row has the epsilon, the number of runs, and the rest as of `_curve`. rows: of
+    the simulated runs.
     """
     by_epsilon = []
     for (epsilon,), of_epsilon in sorted(grouped(rows, "epsilon").items()):

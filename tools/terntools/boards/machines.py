@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ternhost.errors import UsageError
-from terntools.boards.raw_paste import OLDEST_MICROPYTHON
+from terntools.boards import mpy
 from terntools.boards.repl import Repl
 
 # By the index of the processor in sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
@@ -85,7 +85,7 @@ class Machine:
                 f"the MicroPython on {repl.name} ({version}) cannot run native code that mpy-cross "
                 f"makes (its .mpy version is {mpy_version}.{native_version}, needed is "
                 f"{_MPY_VERSION}.{_NATIVE_VERSION})",
-                hint=f"flash MicroPython {OLDEST_MICROPYTHON} or later: tern board flash",
+                hint=f"flash MicroPython {mpy.OLDEST_MICROPYTHON} or later: tern board flash",
             )
         return cls(
             processor=processor,

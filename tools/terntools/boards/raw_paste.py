@@ -6,9 +6,9 @@ The board says how much it can take at once, so that the code does not overrun i
 import time
 
 from ternhost.errors import DeviceError
+from terntools.boards import mpy
 from terntools.boards.console import Console
 
-OLDEST_MICROPYTHON = "1.25"  # that tern supports
 _HANDSHAKE = 10.0  # seconds that an answer may take
 
 
@@ -38,7 +38,7 @@ def _begin(console: Console) -> int:
     if not answer.endswith(b"R\x01"):
         raise DeviceError(
             f"the MicroPython on {console.name} is too old: it has no raw-paste mode",
-            hint=f"flash MicroPython {OLDEST_MICROPYTHON} or later: tern board flash",
+            hint=f"flash MicroPython {mpy.OLDEST_MICROPYTHON} or later: tern board flash",
         )
     header = console.read(3, _HANDSHAKE)  # the size of a window, and the sign for a second one
     window_bytes = int.from_bytes(header[:2], "little")

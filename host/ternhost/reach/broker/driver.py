@@ -197,7 +197,7 @@ class BrokerDriver(Driver):
             news = self._update_boards(now)
             if news:
                 last_news = now
-            is_complete = news and roster.all_are_claimed
+            is_complete = news and roster.all_are_claimed and not roster.is_behind
             is_quiet = now - last_news > quiet
             if self.link.subscribed.is_set() and (is_complete or is_quiet):
                 return
