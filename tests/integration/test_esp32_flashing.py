@@ -6,7 +6,7 @@ import pytest
 
 from ternhost.errors import DeviceError
 from ternhost.reach.ports import names
-from terntools.boards import at_port, esp32, flash, repl
+from terntools.boards import at_port, console, esp32, flash, repl
 from terntools.boards.firmware import Firmware
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue
@@ -25,7 +25,7 @@ def flash_chip(port, monkeypatch, tmp_path):
     firmware = Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
     # Seconds to wait for a board.
     monkeypatch.setattr(at_port, "FLASHED_WAIT", 5.0)
-    monkeypatch.setattr(repl, "MOST_TALK", 0.5)
+    monkeypatch.setattr(console, "MOST_TALK", 0.5)
     monkeypatch.setattr(repl, "LOCKED_PATIENCE", 0.5)
     monkeypatch.setattr(repl, "ENTER_TRIES", 1)
 
