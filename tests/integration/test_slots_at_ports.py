@@ -22,6 +22,7 @@ from ternhost.store.store import Store
 from terntools.emulators.firmware_fleet import FirmwareFleet
 
 D = 2
+PATIENCE = 120.0  # seconds for a HELLO: a busy machine emulates a board slowly
 TOO_SHORT_MS = 240  # for any report: the board answers by a refusal
 # Slots in milliseconds, and which share of it a piece of the program's work takes.
 CASES = ((100, 0.8), (500, 0.8), (2000, 0.0))
@@ -72,7 +73,7 @@ def test_a_board_that_runs_a_program_is_found_and_answers(tmp_path, slot_ms, sha
     """It says hello to a command that has just opened its port, and answers a round."""
     with board_with(tmp_path, slot_ms, share) as (path, port), Store(path) as store:
         with closing(open_link(port, SimpleQueue())) as link:
-            assert link.hello().first == 1
+            assert link.hello(PATIENCE).first == 1
         refused = pytest.raises(AllRefused) if slot_ms < TOO_SHORT_MS else nullcontext()
         with BoardsDriver(store, Ports([port]), Terms(silence=60.0)) as driver, refused:
             driver.open(1, [(QUESTION, [1])])
