@@ -41,7 +41,7 @@ quick-tests: JOBS = $(shell nproc)
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device $(wildcard $(beside_core))
 
-test:  ## what a change can break, 19 minutes on 2 cores: all tests, with samples of the long ones
+test:  ## what a change can break, 23 minutes on 2 cores: all tests, with samples of the long ones
 	$(beside) tests
 tests: emulators
 	$(pytest) --target $(targets) --junitxml build/tests.xml

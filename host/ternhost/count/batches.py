@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from struct import iter_unpack
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,9 @@ def hashes(*columns: Bytes | bytes) -> Bytes:
     digests = []
     for start in range(0, n, _AT_ONCE):
         rows = _joined(columns, start, min(start + _AT_ONCE, n))
-        width = rows.shape[1]
-        data = rows.tobytes()  # slicing bytes is faster than slicing an array
-        for offset in range(0, len(data), width):
-            row = data[offset : offset + width]
-            digests.append(sha256(row).digest())
+        # Taking bytes apart is faster than taking an array apart.
+        rows_of_bytes = iter_unpack(f"{rows.shape[1]}s", rows.tobytes())
+        digests += [sha256(row).digest() for (row,) in rows_of_bytes]
     return np.frombuffer(b"".join(digests), np.uint8).reshape(n, _DIGEST)
 
 

@@ -271,6 +271,9 @@ class Round:
 
         Yield each cohort that has some, and their indices in `places`.
         """
+        if len(self.cohorts) == 1 and len(places):  # as in most rounds
+            yield self.cohorts[0], np.arange(len(places))
+            return
         cohort_indices = self._cohort_at[places]
         for index in np.unique(cohort_indices).tolist():
             yield self.cohorts[index], np.flatnonzero(cohort_indices == index)
