@@ -16,8 +16,8 @@ d <= 128 and up to 65,536 records, more than a client has (its number of records
     2**30.
   The high part with the carry of the low one is at most 2**29 + 2**22, and z is that shifted right
     by at least 4: |z| < 2**26.
-  |r| is limited to (2047 >> fine) * 2**14 by residual(). For fine = 0, |z| <= 1024 and |y| <= 1, this changes no
-    valid result.
+  |r| is limited to (2047 >> fine) * 2**14 by residual(). For fine = 0, |z| <= 1024 and |y| <= 1,
+    this changes no valid result.
   r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, and
     |v x| < 2**29.
   One record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than

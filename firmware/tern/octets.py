@@ -1,6 +1,6 @@
-"""Inner loops of frames: COBS, lengths of frames to come, packed symbols, comparison, digests.
+"""Inner loops: COBS, lengths of frames to come, packed symbols, comparison, digests and draws.
 
-The last one draws numbers from a digest.
+The draws take numbers from the digest of a request.
 
 COBS, which marks the ends of frames in a stream of bytes: Cheshire and Baker, 1999.
 

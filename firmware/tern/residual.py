@@ -50,7 +50,8 @@ def sigmoid_tail(t: int, table: ptr8) -> int:
 def residual(job: ptr32, label: int, table) -> int:
     """Return the residual of a record, in units of 2**-14, for the sums that dot() left in job[:2].
 
-    job: that of a Gradient. label: of the record, an int16. table: SIGMOID.
+    job: the parameters that a Gradient keeps. label: the label of the record, an int16. table:
+    SIGMOID.
     """
     # z = w.x = (256 high + (job[1] & 255)) * 2**exponent, in units of 2**-14. Without the last 8
     # bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
@@ -61,7 +62,8 @@ def residual(job: ptr32, label: int, table) -> int:
     size = 0  # of the residual, which is negative for y = 1
     if job[_MODEL] == int(SVM):
         # The residual is -y where y z < 1, else 0. y z is rounded down, which is exact for
-        # y z < 1. So the last 8 bits count where z is negated: the sum is that of -z, rounded down.
+        # y z < 1. So the last 8 bits count where z is negated: then `high` stands for -z, rounded
+        # down.
         if label <= 0:
             high = 0 - high - ((low & 255) + 255 >> 8)
         if high >> shift < _ONE:
@@ -78,7 +80,7 @@ def residual(job: ptr32, label: int, table) -> int:
                 score = 0 - limit
             return score
         # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the sigmoid of a
-        # negative margin is 1 less that of the positive one.
+        # negative margin is 1 minus the sigmoid of the positive one.
         if label <= 0:
             score = 0 - score
         if score >= 0:

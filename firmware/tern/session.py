@@ -47,8 +47,8 @@ class Session:
         """Verify and decode `frame`, a ROUND, for a client. Raises FrameError.
 
         frame: a memoryview. client: the storage.Clients, whose current client is meant. verified:
-        whether the tag of the fleet's key was verified already; otherwise it is that of the
-        client's key.
+        whether the frame has a tag by the fleet's key, which was verified already; otherwise its
+        tag is by the client's key, and is verified here.
         """
         # A link gives the same view for frames of the same length, so that nothing is allocated.
         if frame is not self._frame:

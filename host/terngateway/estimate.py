@@ -28,12 +28,11 @@ _CLOSE = 1.002  # the ratio of two numbers at which a bisection ends
 _LOST_BY_GRIDS = 0.9985
 # Fewer reports are less like normal noise, which is taken for an upper limit, but for this factor.
 _WIDER = 1.1
-_FAR = 1.5  # it is most often less than this factor too high
+_FAR = 1.5  # the upper limit is most often less than this factor above the result
 _CELLS = 24  # of the coarse grid of privacy losses on which they are composed
 _TAIL = 1e-4  # the share of delta that losses beyond that grid take
-_LOST_BY_COARSE_GRID = (
-    1.0055  # the factor by which the grid makes the epsilon of all reports larger
-)
+# The factor by which the coarse grid makes the epsilon of all reports larger.
+_LOST_BY_COARSE_GRID = 1.0055
 
 
 def largest_epsilon(epsilon: float, delta: float, mixed: int, times: int) -> float:

@@ -35,7 +35,7 @@ _SPREADS = 3
 _LEAST = 1000  # micro-epsilon: reports that cost less are too noisy to be worth a round
 _DIGITS = 3  # significant decimal digits of the epsilon that is chosen
 _SEARCH_STEPS = 300  # the search for an epsilon ends within this fraction (1/300) of the result
-# By these factors numbers differ from an estimate that are tried one after the other.
+# The epsilons that are tried first differ from the estimate by these factors.
 _FARTHER = (1.0, 1.004, 1.015, 1.05)
 _MEANS_NOTHING = 1000  # an epsilon above this is shown as no bound at all
 _HORIZON = 10_000  # rounds for which the plan of a run without an end reckons

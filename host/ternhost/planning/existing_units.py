@@ -23,7 +23,8 @@ def part_of_records(
 ) -> dict[str, Any]:
     """Return the part of the result about the unit within a device.
 
-    learner: FedSum for it. rows: of all simulations. measure: that of the figure.
+    learner: FedSum for this unit. rows: the results of all simulations. measure: the metric that
+    the plan compares. has_public_rows: whether there were simulations with public rows.
     """
     options = existing.options
     budget = options.budget_in_rho()
@@ -55,8 +56,8 @@ def whole_device(
 ) -> dict[str, Any]:
     """Return the part of the result about the unit device, with the keys of the other unit.
 
-    Its curve has a row for each of the splits, of which the last is the best. Other parameters as of
-    `part_of_records`.
+    splits: the reports of a device that were simulated; the last one is the best. The curve has a
+    row for each of them. The other parameters are those of `part_of_records`.
     """
     data, model = existing.loaded
     of_best = existing.whole_devices(splits[-1]).learner(data, model, existing.options.seed)

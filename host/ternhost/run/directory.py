@@ -242,6 +242,11 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
     """
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
+    if shutil.which("tar") is None:
+        warn(
+            f"the boards' files stay in {boards}: the program tar, which packs them, is not installed"
+        )
+        return
     # The program tar, since Python's tarfile looks up the names of the owner and the group of every
     # single file, which takes ten times as long. Without `-f -` it may write to a tape instead: that
     # of the variable TAPE, or the usual one of the system.

@@ -1,4 +1,4 @@
-"""The draft of a schema: what is found out about a table, column by column."""
+"""The draft of a schema: what a proposal collects about the columns of a table."""
 
 from dataclasses import dataclass, field
 from itertools import compress
@@ -11,7 +11,7 @@ from ternhost.datasets.tables.reading import RawTable
 
 @dataclass
 class Draft:
-    """What is found out about a table, column by column."""
+    """A table, and what a proposal has decided about its columns so far."""
 
     table: RawTable
     label: str
